@@ -54,7 +54,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
 
 def write(docs: Path) -> None:
     """Write the generated pages below `docs`, leaving unchanged ones untouched."""
-    pages = {"reference/fields": fields_page(), "reference/verbs": verbs_page(), "reference/codes": codes_page()}
+    pages = {"reference/fields": fields_page(), "reference/commands": verbs_page(), "reference/codes": codes_page()}
     pages |= {"reference/files": files_page(), "reference/records": records_page(), "reference/storage": storage_page()}
     pages["reference/python"] = python_page()
     pages |= {page: copied(name, page) for name, page in COPIED.items() if page.startswith("also/")}
@@ -234,9 +234,9 @@ def parser_of(verb: str) -> arguments.Parser:
 def verbs_page() -> str:
     """One part for each verb: what it does and its own options."""
     head = [
-        "# Verbs",
+        "# Commands",
         "",
-        "`lightning-tfm VERB --help` prints the same. Verbs that take an experiment also take `--config FILE`,",
+        "`lightning-tfm COMMAND --help` prints the same. Commands that take an experiment also take `--config FILE`,",
         "`--row`, `--rows`, `--seed`, an option for every [field](fields.md) and, unless they take a trained run,",
         "`--print_config`; these are not repeated here.",
         "",

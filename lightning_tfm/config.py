@@ -30,7 +30,7 @@ BFLOAT16_VERSION = 2
 
 @dataclass(frozen=True)
 class Data:
-    """Where the text comes from and how it becomes pieces (5.1)."""
+    """Where the data come from and how they become tokens (5.1)."""
 
     corpus: str = "builtin"
     """{parts}, or the import path of your own class"""
@@ -52,17 +52,17 @@ class Data:
     corpus_seed: int = 0
     """seed of the built-in corpus"""
     tokenizer: Literal["sentencepiece", "pieces"] = "sentencepiece"
-    """our own byte-pair encoding, or a text that is already in pieces, split at spaces and joined at `@@ `"""
+    """our own byte-pair encoding, or text that is already in tokens, split at spaces and joined at `@@ `"""
     vocabulary: str = ""
-    """for tokenizer=pieces: file in the folder with one piece per line; a fetched corpus brings its own"""
+    """for tokenizer=pieces: file in the folder with one token per line; a fetched corpus brings its own"""
     vocab_size: int = 37000
-    """pieces of the byte-pair encoding shared by both languages, the four special ones included"""
+    """tokens of the byte-pair encoding shared by both languages, the four special ones included"""
     normalization: str = "identity"
     """SentencePiece normalisation rule; identity leaves the text unchanged"""
     byte_fallback: bool = False
-    """spell characters that the vocabulary lacks in bytes instead of the unknown piece"""
+    """spell characters that the vocabulary lacks in bytes instead of the unknown token"""
     max_len: int = 256
-    """training pairs with more pieces on a side (end token included) are counted and left out; dev and test never"""
+    """training pairs with more tokens on a side (end token included) are counted and left out; dev and test never"""
     bad_lines: Literal["error", "drop"] = "error"
     """at an empty or broken line: stop and name it, or (training only) count its pair and leave it out"""
     max_words: int = 0
@@ -80,7 +80,7 @@ class Data:
     """split that is scored by length up to five times the training length: the built-in corpus makes one, `long`; with
     files any split, dev too; empty for none"""
     long_from: int = 0
-    """pieces, end token included, beyond which its lines are long; 0: data.max_len"""
+    """tokens, end token included, beyond which its lines are long; 0: data.max_len"""
 
     @property
     def training_length(self) -> int:
@@ -126,7 +126,7 @@ class Training:
     eps_ls: float = 0.1
     """label smoothing"""
     smoothing: Literal["vocabulary", "others"] = "vocabulary"
-    """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (first code)"""
+    """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (tensor2tensor)"""
     precision: Literal["float32", "bfloat16", "float64", "tfloat32"] = "float32"
     """arithmetic of training; scoring uses that of the weights; bfloat16: autocast with float32 weights; tfloat32:
     float32 whose products round their factors to 10 bits, on NVIDIA GPUs"""
@@ -155,7 +155,7 @@ class Evaluation:
     alpha: float = 0.6
     """length penalty ((5 + length) / 6)^alpha"""
     extra_len: int = 50
-    """pieces by which a translation may be longer than its source"""
+    """tokens by which a translation may be longer than its source"""
     weights: Literal["last", "average"] = "last"
     """which weights a table scores"""
     bleu_tokenize: str = "13a"
@@ -265,9 +265,9 @@ class Hardware:
     log_every: int = 50
     """steps between two lines of the training record"""
     validate_every: int = 0
-    """steps between two evaluations of dev perplexity; 0: eight in a run"""
+    """steps between two evaluations of dev perplexity; 0: eight per run"""
     checkpoint_every: int = 0
-    """steps between two checkpoints; 0: ten in a run, at most 1500 apart"""
+    """steps between two checkpoints; 0: ten per run, at most 1500 apart"""
     checkpoint_minutes: float = 10.0
     """minutes after which a checkpoint is due whatever the steps: about the most that a kill loses; 0: only by steps"""
 

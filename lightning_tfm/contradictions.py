@@ -111,7 +111,7 @@ def _check_no_source(experiment: Experiment) -> None:
     if m.stack != "causal":
         raise UserError(f"{none}, so there is nothing to encode: set model.stack=causal (it is {m.stack})")
     if m.tie != "all":
-        raise UserError(f"model.tie={m.tie} gives the source's pieces their own matrix: {none}, leave it at all")
+        raise UserError(f"model.tie={m.tie} gives the source's tokens their own matrix: {none}, leave it at all")
     if d.max_ratio:
         raise UserError(f"data.max_ratio compares the two sides of a pair: {none}, remove it")
     if experiment.evaluation.metrics:
@@ -126,9 +126,7 @@ def _check_one_stack(experiment: Experiment) -> None:
             f"model.target_spaces={m.target_spaces} adds to the encoder's input: model.stack={m.stack} has no encoder"
         )
     if m.attention_where == "cross":
-        raise UserError(
-            f"model.attention_where=cross is attention over the memory: model.stack={m.stack} has none, remove it"
-        )
+        raise UserError(f"model.attention_where=cross: model.stack={m.stack} has no cross-attention, remove it")
     if m.stack == "prefix" and m.layer != "attention":
         raise UserError(
             f"model.stack=prefix needs full self-attention, which model.layer={m.layer} replaces: it reads a text in "
@@ -143,7 +141,7 @@ def _check_attention(experiment: Experiment) -> None:
     if m.attention_where != "cross" and m.layer != "attention":
         raise UserError(
             f"model.attention={m.attention} acts in full self-attention, which model.layer={m.layer} replaces: "
-            "model.attention_where=cross leaves it to attention over the memory"
+            "model.attention_where=cross leaves it to cross-attention"
         )
     if m.scores == "additive":
         raise UserError(

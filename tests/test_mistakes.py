@@ -67,7 +67,12 @@ TABLE = [
     (FIT, "model: {stack: decoder}", 2, "did you mean 'encoder_decoder'?"),
     (FIT, "model: {stack: prefix, layer: gru}", 2, "model.stack=prefix needs full self-attention"),
     (FIT, "model: {stack: causal, target_spaces: 2}", 2, "model.stack=causal has no encoder"),
-    (FIT, "model: {stack: causal, attention: gated, attention_where: cross}", 2, "model.stack=causal has none"),
+    (
+        FIT,
+        "model: {stack: causal, attention: gated, attention_where: cross}",
+        2,
+        "model.stack=causal has no cross-attention",
+    ),
     (FIT, "model: {attention: mean, positions: alibi}", 2, "positions=alibi acts on queries and keys, which model."),
     (FIT, "model: {positions: learnd}", 2, "did you mean 'learned'"),
     (FIT, "data: {corpus: files}", 2, "needs data.folder"),
@@ -88,7 +93,7 @@ TABLE = [
         FIT,
         "data: {corpus: builtin-lines}\nmodel: {stack: causal, tie: none}",
         2,
-        "model.tie=none gives the source's pieces",
+        "model.tie=none gives the source's tokens",
     ),
     (
         FIT,

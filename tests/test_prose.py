@@ -31,7 +31,7 @@ INSTEAD = {
     r"\b(one|single) stack\b(?! (of|has))": "decoder-only",
     r"\bpieces?\b(?!`)": "token (SentencePiece's own name and `data.tokenizer: pieces` stay)",
     r"\bprinted by the paper\b|\bpaper prints\b|\bprinted difference\b": "published",
-    r", for (a|the|it|there|their|an|that|this|its|one|all|no|at|by|in)\b [^.;]*\b(is|are|has|have|needs|asks|lies)\b": "because",
+    r", for (a|the|it|there|their|an|that|this|its|one|all|no)\b [^.;]*\b(is|are|has|have|needs|asks)\b": "because",
     r"\b(tokens?|steps?|sentences?|pairs?) a (second|parameter|step|minute)\b": "per",
     r"\bcell refuses\b|\btable asks\b|\bpage says\b": "the program does it",
 }

@@ -218,10 +218,12 @@ def make_parser(
     parser.add_argument("--rows", action=_Given, type=words, dest=APPENDED, default=[], metavar="FILE", help=text)
     for section, cls in SECTIONS.items():
         parser.add_fields(section, cls)
-    group = parser.add_argument_group("ratios", "A regime that follows from the paper's ratios (docs/howto/ratios.md).")
+    group = parser.add_argument_group(
+        "ratios", "Steps, data and learning rate that follow from the paper's ratios (docs/howto/ratios.md)."
+    )
     text = "ratios: text, steps, warm-up and rate of a miniature follow from the paper's"
     group.add_argument(f"--{HOLD}", action=_Given, default=argparse.SUPPRESS, choices=KINDS, help=text)
-    text = "share of the paper's trained pieces a parameter, with --miniature.hold [1]"
+    text = "share of the paper's training tokens per parameter, with --miniature.hold [1]"
     group.add_argument(f"--{SEEN}", action=_Given, default=argparse.SUPPRESS, type=float, help=text)
     return parser
 

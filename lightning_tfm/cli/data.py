@@ -125,4 +125,4 @@ def _show(data: Data, root: Path, held_out: str | None, pairs: int, seed: int) -
     for i in sorted(generator("show", seed).choice(len(split), min(pairs, len(split)), replace=False).tolist()):
         for language, ids in zip(data.languages, (split.source(i), split.target(i)), strict=True):
             print(f"{name}:{i + 1} {language}  {tokenizer.decode(ids.tolist())}")
-            print(f"    {len(ids)} pieces: {' '.join(tokenizer.piece(id) for id in ids)}")
+            print(f"    {len(ids)} tokens: {' '.join(tokenizer.piece(id) for id in ids)}")

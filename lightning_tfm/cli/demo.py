@@ -28,7 +28,7 @@ EXPERIMENT = "experiments/demo.yaml"
 SHOWN = (4, 5, 6)
 """words of the sentences that are translated: the first of the dev text with as many"""
 BEGIN = """\
-A one-layer Transformer learns an invented language from 2,700 sentence pairs
+A one-layer Transformer learns a synthetic language from 2,700 sentence pairs
 in 1,000 steps: half a minute on two cores. Ctrl-C stops it at any moment.
 """
 NEXT = """
@@ -47,7 +47,7 @@ Next:
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "Train one tiny run, translate with it, and write its page.", experiment=False)
+    parser = make_parser(verb, "Train a tiny model, translate with it, and write its report.", experiment=False)
     out = parse_plain(parser, argv)["out"]
     began = time.monotonic()
     print(BEGIN, file=sys.stderr)
@@ -78,7 +78,7 @@ def _demo(out: str, began: float, argv: Sequence[str]) -> int:
     source = _show(study, cells[0], settings.out)
     collect_study(NAME, settings.out, lambda line: None)
     write_table(study, settings.out)
-    print(f"\nIn {time.monotonic() - began:.0f} seconds. Its page, with curves, translations and attention:")
+    print(f"\nIn {time.monotonic() - began:.0f} seconds. Report with curves, translations and attention:")
     reported = write_page(NAME, settings.out, lambda: make(NAME, settings.out))
     folder = RunFolder(settings.out, cells[0].training_hash).path
     dashboard = with_out("lightning-tfm dashboard", out)

@@ -148,4 +148,4 @@ def _report(folder: RunFolder, evaluation: str) -> None:
         print(f"{name} ({score.split}): {in_print(score)}" + f" ({score.signature})" * bool(score.signature))
     print(f"{result.parameters.total:,} parameters, {result.seconds.total:.0f} s: {folder.path}")
     if result.scores["dev"].evaluation_hash != evaluation:
-        print(f"these scores are for other options or another dev text: lightning-tfm validate {folder.path} --…")
+        print(f"these scores are for other options or another dev set: lightning-tfm validate {folder.path} --…")

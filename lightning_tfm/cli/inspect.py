@@ -20,14 +20,14 @@ WIDTHS = ("1", "2", "4", "8", "16")
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(
         verb,
-        "Score the dev text with one head after another at zero, and with beams of several widths. Records and "
-        "pictures go into the run's folder, report/, and onto its study's page.",
+        "Ablate one attention head after another and score the dev set, and score it with several beam sizes. Records "
+        "and pictures go into the run's folder, report/, and into its study's report.",
         experiment=False,
     )
     parser.add_argument("run", help="a run's directory, the start of its name, or a study: base at its first seed")
     parser.add_argument("--what", action="extend", type=words, default=[], help="heads, beams or both [both]")
     parser.add_argument("--beams", action="extend", type=words, default=[], help="widths of the beam [1,2,4,8,16]")
-    parser.add_argument("--lines", type=int, default=0, help="lines of the dev text, from the first; 0: all")
+    parser.add_argument("--lines", type=int, default=0, help="lines of the dev set, from the first; 0: all")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 leaves the choice to torch")
     options = parse_plain(parser, argv)
     wanted = options["what"] or ["heads", "beams"]

@@ -1,4 +1,4 @@
-"""The command line: finds the verb, runs it, turns the user's mistakes into one message and exit code 2."""
+"""The command line: finds the command, runs it, turns the user's mistakes into one message and exit code 2."""
 
 import errno
 import os
@@ -11,38 +11,49 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.gone import refuse
 from lightning_tfm.runs.threads import wait_quietly
 
-VERBS = {
-    "demo": ("demo", "half a minute: one tiny run, a few translations, its page"),
-    "fit": ("fit", "train one experiment, or one row, and score it"),
-    "validate": ("score", "score the dev text with a trained run"),
-    "test": ("score", "score the test text with a trained run"),
-    "translate": ("translate", "translate standard input or a file with a trained run"),
-    "export": ("export", "for other programs: a run's weights; curves and scores for TensorBoard, CSV"),
-    "sweep": ("sweep", "run a study, a table of rows and seeds, and print its table"),
-    "tune": ("tune", "search for a good configuration; unpromising trials are stopped early"),
-    "resume": ("resume", "resume a study by its name, as it was started"),
-    "plan": ("plan", "what a sweep would run, what is already finished, and what the rest would take"),
-    "work": ("work", "join a study as a worker"),
-    "study": ("rows", "hide | show: put a row apart from a study's table; it stays in every correction"),
-    "status": ("status", "which runs of a study are finished, running, waiting or failed; which studies there are"),
-    "wandb": ("wandb", "replay: send a study's records to W&B later"),
-    "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
-    "report": ("report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
-    "dashboard": ("dashboard", "studies, searches and runs in the browser, while they run"),
-    "compare": ("compare", "studies with the same rows side by side, with tests"),
-    "pool": ("compare", "the same rows over several corpora: what an unseen one would show"),
-    "ladder": ("compare", "the same rows at several scales: what the paper's size would show"),
-    "judge": ("judge", "verdicts on scores of your own runs, from a CSV file"),
-    "records": ("records", "pack | unpack: a study's numbers in one file, without its text"),
-    "data": ("data", "prepare | verify | show: fetch, clean, encode and inspect corpora"),
-    "runs": ("runs", "list runs, retry or remove one, free disk space"),
-    "layers": ("layers", "Table 1 of the paper, measured: what each layer type costs"),
-    "inspect": ("inspect", "what each head of a trained run is worth, what a wider beam buys"),
-    "draw": ("draw", "the architecture of an experiment as a picture, with its true sizes"),
-    "completions": ("completions", "bash | zsh | fish: complete verbs, options and values in a shell"),
-    "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
+GROUPS = {
+    "Train": {
+        "demo": ("demo", "train a tiny model in half a minute and write its report"),
+        "fit": ("fit", "train one experiment, or one row, and score it"),
+        "plan": ("plan", "what a sweep would run, what is already finished, and what the rest would take"),
+        "sweep": ("sweep", "train a study, rows times seeds, and print its table"),
+        "tune": ("tune", "search for a good configuration; unpromising trials are stopped early"),
+        "resume": ("resume", "resume a study by its name, as it was started"),
+        "work": ("work", "join a study as a worker"),
+        "data": ("data", "prepare | verify | show: fetch, clean, encode and inspect corpora"),
+    },
+    "Follow": {
+        "status": ("status", "which runs of a study are finished, running, waiting or failed; which studies there are"),
+        "dashboard": ("dashboard", "studies, searches and runs in the browser, live"),
+        "runs": ("runs", "list runs, retry or remove one, free disk space"),
+        "study": ("rows", "hide | show: put a row apart from a study's table; it stays in every correction"),
+        "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
+    },
+    "Report": {
+        "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
+        "report": ("report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
+        "compare": ("compare", "studies with the same rows side by side, with tests"),
+        "pool": ("compare", "meta-analysis: pool the same rows over several corpora"),
+        "ladder": ("compare", "scaling: the same rows at several model sizes, extrapolated to the paper's"),
+        "judge": ("judge", "verdicts on scores of your own runs, from a CSV file"),
+        "validate": ("score", "score the dev set with a trained run"),
+        "test": ("score", "score the test set with a trained run"),
+        "translate": ("translate", "translate standard input or a file with a trained run"),
+    },
+    "Share": {
+        "records": ("records", "pack | unpack: a study's numbers in one file, without its text"),
+        "export": ("export", "a run's weights for other programs; curves and scores for TensorBoard and as CSV"),
+        "wandb": ("wandb", "replay: send a study's records to W&B later"),
+    },
+    "Explain": {
+        "draw": ("draw", "the architecture of an experiment as a picture, with its true sizes"),
+        "inspect": ("inspect", "ablate each attention head of a trained run; score wider beams"),
+        "layers": ("layers", "Table 1 of the paper, measured: what each layer type costs"),
+        "completions": ("completions", "bash | zsh | fish: complete commands, options and values in a shell"),
+    },
 }
-"""verb -> module of this package with `main(verb, argv) -> exit code`, and help"""
+VERBS = {verb: found for group in GROUPS.values() for verb, found in group.items()}
+"""command -> module of this package with `main(verb, argv) -> exit code`, and help"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,10 +114,12 @@ def _help() -> str:
     from lightning_tfm.cli.terminal import fitted
     from lightning_tfm.runs.outcome import meanings
 
-    lines = [f"  {verb:12} {text}" for verb, (_, text) in VERBS.items()]
+    lines = []
+    for group, found in GROUPS.items():
+        lines += ["", f"{group}:", *(f"  {verb:12} {text}" for verb, (_, text) in found.items())]
     codes = [f"  {code:<12} {text}" for code, text in sorted(meanings().items())]
-    usage = "usage: lightning-tfm VERB …; lightning-tfm VERB --help for its options"
-    return fitted("\n".join([usage, "", *lines, "", "exit codes:", *codes]), indent=15)
+    usage = "usage: lightning-tfm COMMAND …; lightning-tfm COMMAND --help for its options"
+    return fitted("\n".join([usage, *lines, "", "exit codes:", *codes]), indent=15)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("sweep", help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
     add_table_options(parser)
     parser.add_argument("--rate", type=float, default=0.0, help="FLOP/s of one run [measured from finished runs]")
-    parser.add_argument("--pieces", type=int, default=PIECES, help="mean pieces of a sentence, on a side")
+    parser.add_argument("--pieces", type=int, default=PIECES, help="mean tokens of a sentence, on a side")
     add_scales(parser)
     add_search_options(parser)
     add_options(parser)
@@ -103,7 +103,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     factor = forecast.longer(study.base.scaled(), study.V, asked["pieces"])
     cells, coming = [replace(cell, cost=cell.cost * factor) for cell in cells], [cost * factor for cost in coming]
     found = forecast.text(cells, settings.out, at_once, pace, coming, endings, study.prints != forecast.UNKNOWN)
-    costs = f"costs: every step full, {asked['pieces']} pieces a sentence, {study.V:,} pieces of vocabulary"
+    costs = f"costs: every step full, {asked['pieces']} tokens per sentence, {study.V:,} tokens of vocabulary"
     print(fitted(f"{found}\n{costs}", indent=15))
     if asked["tune"]:
         print("--tune: the rows of the table are planned at base's value; a chosen one may be another run")

@@ -29,7 +29,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument(
         "--table2", action="store_true", help="the paper's Table 2, and our runs scored on newstest2014; no training"
     )
-    parser.add_argument("--vocab", type=int, help=f"pieces for --params [as {FIRST_CODE}]")
+    parser.add_argument("--vocab", type=int, help=f"tokens for --params [as {FIRST_CODE}]")
     parser.add_argument("--rows", action="extend", type=words, default=[], help="file with your own rows (--params)")
     options = parse_plain(parser, argv)
     check_layout(options)

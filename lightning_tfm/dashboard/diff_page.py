@@ -22,7 +22,7 @@ MOST = KEYED
 PARTS = ["scores", "fields", "texts"]
 KEYS = {
     "loss": "Training loss",
-    "nll": "Training nll",
+    "nll": "Training NLL",
     DEV: "Dev perplexity",
     "lr": "Learning rate",
     "grad_norm": "Gradient norm",

@@ -86,11 +86,11 @@ def run_charts(course: Course, steps: int | None, flops: float | None = None) ->
     found = {}
     if course.points("loss"):
         curves = [Curve(key, course.points(key), colour, across=across) for key, colour in (("loss", 1), ("nll", 3))]
-        note = "per target token, in nats; nll is the loss without label smoothing"
+        note = "per target token, in nats; NLL is the loss without label smoothing"
         found["chart-loss"] = Chart("Training loss", curves, note, last=last)
     if course.points(DEV):
         dev = [Curve("dev PPL", course.points(DEV), 4, across=across)]
-        found["chart-dev"] = Chart("Dev perplexity", dev, "per piece", log=True, last=last)
+        found["chart-dev"] = Chart("Dev perplexity", dev, "per token", log=True, last=last)
     more = {key: key for key in course.keys if key not in OTHERS}
     for key, title in (SERIES | more).items():
         if course.points(key):
@@ -182,8 +182,8 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
         found.append(("started by", " ".join(machine.command)))
     found.append(("commit", "not from a checkout" if git is None else git.commit + " (changed)" * git.changed))
     found.append(("versions", ", ".join(f"{k} {v}" for k, v in record.versions.items())))
-    prints = f"training text {data.train[:16]}, dev text {data.dev[:16]}, tokenizer {data.tokenizer[:16]}"
-    found.append(("data", f"{data.corpus}, {record.V} pieces; {prints}"))
+    prints = f"training data {data.train[:16]}, dev set {data.dev[:16]}, tokenizer {data.tokenizer[:16]}"
+    found.append(("data", f"{data.corpus}, {record.V} tokens; {prints}"))
     if record.inexact:
         found.append(("inexact", "; ".join(record.inexact)))
     return found

@@ -211,7 +211,7 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
     last = max((seen.runs[name_of(p)].steps or 0 for p in outline.runs if name_of(p) in seen.runs), default=0)
     note = "mean over finished seeds, or over those under way" if table else "every trial; dashed: stopped early"
     if isinstance(outline.study, Ablation) and outline.study.foreign(outline.study.base_row):
-        note += "; without rows that have other pieces than base"
+        note += "; without rows that have another vocabulary than base"
     dev = Chart("Dev perplexity", curves, note, log=True, big=table, last=float(last) or None)
     found = {"chart-dev": dev} if curves else {}
     if isinstance(outline.study, Search) and (history := _history(outline.study, trials)):

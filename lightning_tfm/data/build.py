@@ -61,7 +61,7 @@ def build(data: Data, corpus: Corpus, roles: dict[str, str], made_of: dict[str, 
         began = time.perf_counter()
         model = train_tokenizer(_read_counts(folder / "words.tsv"), data)
         write_atomic(folder / "tokenizer.model", model)
-        say(f"tokenizer: {data.vocab_size} pieces from {inspected['types']} words, {time.perf_counter() - began:.0f} s")
+        say(f"tokenizer: {data.vocab_size} tokens from {inspected['types']} words, {time.perf_counter() - began:.0f} s")
     tokenizer = open_tokenizer(folder)
     keep = np.fromfile(folder / "keep.bin", dtype=bool)
     splits = {

@@ -7,7 +7,7 @@ def card_text(prepared: Prepared, max_len: int) -> str:
     """The card, and how many training pairs have more than `max_len` pieces on a side."""
     card, tokenizer = prepared.card, prepared.card["tokenizer"]
     languages = " -> ".join(filter(None, card["languages"]))
-    lines = [f"{card['corpus']}, {languages}; {tokenizer['V']} pieces, {tokenizer['sha256'][:16]}"]
+    lines = [f"{card['corpus']}, {languages}; {tokenizer['V']} tokens, {tokenizer['sha256'][:16]}"]
     for role, split in card["splits"].items():
         pairs = split["pairs"]
         lines.append(
@@ -21,7 +21,7 @@ def card_text(prepared: Prepared, max_len: int) -> str:
             lines += [f"        {count:,} {known_by} also occur in {other}"] if count else []
         for side, pieces in split["pieces"].items():
             lines += [
-                f"        {side}: {pieces['total']:,} pieces, {pieces['unknown']:,} unknown; a line {pieces['mean']}, "
+                f"        {side}: {pieces['total']:,} tokens, {pieces['unknown']:,} unknown; a line {pieces['mean']}, "
                 f"half up to {pieces['50%']}, 99 % up to {pieces['99%']}, longest {pieces['longest']}"
             ] * bool(pieces["total"])
     left = f"{prepared.too_long(max_len):,} of {len(prepared.train):,} training pairs"

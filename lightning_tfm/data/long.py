@@ -58,7 +58,7 @@ class LongText:
         for there, words in ((longer > limit, "above"), (within, "from half to the whole of")):
             if not there.any():
                 raise UserError(
-                    f"data.long={self._name}: no line of it is {words} the training length of {limit} pieces (up to "
+                    f"data.long={self._name}: no line of it is {words} the training length of {limit} tokens (up to "
                     f"{FARTHEST} times of it are scored): set data.long_from, or data.max_len, or name another split"
                 )
         return found
@@ -100,7 +100,7 @@ def check_reach(experiment: Experiment, prepared: Prepared, name: str) -> None:
         if m.one_stack:
             longest = max(2 * int(source.max()) + extra, int((source + target).max()))
         if longest > getattr(m, ends_at):
-            more = f" with evaluation.extra_len={extra} pieces for the translation" if extra else ""
+            more = f" with evaluation.extra_len={extra} tokens for the translation" if extra else ""
             raise UserError(
                 f"{name}: the longest line of '{split}' takes {longest} positions{more}, and model.positions="
                 f"{m.positions} has vectors for {getattr(m, ends_at)}: set model.{ends_at} to {longest} or more for "

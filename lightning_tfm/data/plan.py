@@ -42,7 +42,7 @@ class Plan:
         longest = int(max(source_lengths[self.ids].max(), target_lengths[self.ids].max()))
         if longest > tokens:
             raise UserError(
-                f"a sentence of {longest} pieces exceeds training.tokens={tokens}, the budget of one step: "
+                f"a sentence of {longest} tokens exceeds training.tokens={tokens}, the budget of one step: "
                 "raise training.tokens or lower data.max_len"
             )
         order = np.lexsort((source_lengths[self.ids], target_lengths[self.ids]))
@@ -101,7 +101,7 @@ def split_evenly(
     longest = int(max(source_lengths.max(), target_lengths.max()))
     if micro_tokens and longest > micro_tokens:
         raise UserError(
-            f"a sentence of {longest} pieces exceeds trainer.micro_tokens={micro_tokens}: "
+            f"a sentence of {longest} tokens exceeds trainer.micro_tokens={micro_tokens}: "
             "raise it or lower data.max_len"
         )
     cost = np.cumsum(source_lengths + target_lengths)

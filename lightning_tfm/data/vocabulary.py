@@ -41,7 +41,7 @@ def train_tokenizer(counts: Iterable[tuple[str, int]], data: Data) -> bytes:
     lines = (f"{word}\t{count}" for word, count in counts if word and len(word.encode()) <= LONGEST_WORD)
     first = next(lines, None)
     if first is None:
-        raise UserError("the training text has no words to make a vocabulary of")
+        raise UserError("the training data have no words to make a vocabulary of")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -67,9 +67,9 @@ def train_tokenizer(counts: Iterable[tuple[str, int]], data: Data) -> bytes:
 
 def _remedy(message: str, data: Data) -> str:
     if most := re.search(r"too high .* value <= (\d+)", message):
-        return f"data.vocab_size={data.vocab_size}: the training text allows at most {most[1]} pieces"
+        return f"data.vocab_size={data.vocab_size}: the training data allow at most {most[1]} tokens"
     if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return f"data.vocab_size={data.vocab_size}: the characters of the training text need {least[1]} pieces"
+        return f"data.vocab_size={data.vocab_size}: the characters of the training data need {least[1]} tokens"
     return f"SentencePiece cannot train a vocabulary with {data}: {message}"
 
 
@@ -85,9 +85,9 @@ def vocabulary_path(data: Data, corpus: Corpus) -> Path | None:
         named = Path(data.vocabulary).expanduser()
         found = named if named.is_absolute() or not data.folder else Path(data.folder).expanduser() / named
     if found is None:
-        raise UserError("data.tokenizer=pieces needs data.vocabulary: a file with one piece a line, in data.folder")
+        raise UserError("data.tokenizer=pieces needs data.vocabulary: a file with one token per line, in data.folder")
     if not found.is_file():
-        raise UserError(f"{found} is missing: data.tokenizer=pieces needs it, a file with one piece a line")
+        raise UserError(f"{found} is missing: data.tokenizer=pieces needs it, a file with one token per line")
     return found
 
 
@@ -113,13 +113,13 @@ def read_vocabulary(path: Path) -> list[str]:
     for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
         piece = line.removesuffix("\r").partition(" ")[0].partition("\t")[0]
         if not piece:
-            raise UserError(f"{path}:{number}: an empty line; expected a piece")
+            raise UserError(f"{path}:{number}: an empty line; expected a token")
         if piece in found:
             raise UserError(f"{path}:{number}: '{piece}' is already in line {found[piece]}")
         found[piece] = number
     pieces = [piece for piece in found if piece not in SPECIAL.values()]
     if not pieces:
-        raise UserError(f"{path}: holds no pieces")
+        raise UserError(f"{path}: holds no tokens")
     return pieces
 
 

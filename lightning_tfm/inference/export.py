@@ -90,7 +90,7 @@ def ctranslate2_spec(trained: Trained) -> Any:
     spec.config.decoder_start_token, spec.config.add_source_eos = "<s>", True
     tokenizer = trained.prepared.tokenizer
     pieces = [tokenizer.piece(i) for i in range(tokenizer.V)]
-    assert [pieces[i] for i in (PAD, UNK, BOS, EOS)] == ["<pad>", "<unk>", "<s>", "</s>"], "ids of the special pieces"
+    assert [pieces[i] for i in (PAD, UNK, BOS, EOS)] == ["<pad>", "<unk>", "<s>", "</s>"], "ids of the special tokens"
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
 

@@ -12,7 +12,7 @@ class Model:
     """The network (section 3 of the paper)."""
 
     N: int = 6
-    """layers of the encoder, and of the decoder; of the one stack there is where `stack` says so"""
+    """layers in the encoder and in the decoder, or in the single decoder where `stack` is decoder-only"""
     d_model: int = 512
     """width of embeddings and sub-layer outputs"""
     d_ff: int = 2048
@@ -28,20 +28,20 @@ class Model:
     positions: str = "sinusoidal"
     """{parts}, or the import path of your own class"""
     max_positions: int = 512
-    """longest sequence, in pieces, for which a learned scheme has vectors"""
+    """longest sequence, in tokens, for which a learned scheme has vectors"""
     norm: Literal["post", "pre", "sandwich"] = "post"
     """norm after the residual sum (the paper), before the sub-layer, or before and after it, within the residual"""
     norm_eps: float = 1e-6
-    """epsilon of the norms; the paper is silent, its first code has 1e-6"""
+    """epsilon of the norms; not in the paper, the authors' tensor2tensor code has 1e-6"""
     attention_bias: bool = False
-    """biases in the four attention projections (first code; the paper's formulas have none)"""
+    """biases in the four attention projections (tensor2tensor; the paper's formulas have none)"""
     sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
-    """sines and cosines alternating (3.5), or in two halves with slightly different wavelengths (first code)"""
+    """sines and cosines alternating (3.5), or in two halves with slightly different wavelengths (tensor2tensor)"""
     init: Literal["xavier", "xavier_residual", "unit_scaling"] = "xavier"
     """xavier: uniform by fan-in and fan-out; xavier_residual: the same, W_O and W_2 divided by the square root of the
-    number of sub-layers in their stack; unit_scaling: by fan-in only (first code); the paper is silent"""
+    number of sub-layers in their stack; unit_scaling: by fan-in only (tensor2tensor); the paper does not say"""
     target_spaces: int = 0
-    """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
+    """rows of the extra target-space embedding added to the encoder input (32 in tensor2tensor; the paper has none)"""
     feed_forward: str = "relu"
     """{parts}, or the import path of your own class"""
     norm_kind: str = "layer"
@@ -55,12 +55,11 @@ class Model:
     tie: Literal["all", "decoder", "none"] = "all"
     """which embeddings share a matrix: source, target and output (3.4); target and output; none"""
     layer: str = "attention"
-    """what relates the positions of one text: {parts}, or the import path of your own class; attention over the
-    memory stays"""
+    """the layer used for self-attention: {parts}, or the import path of your own class; cross-attention is unchanged"""
     kernel: int = 3
-    """positions that one convolution sees"""
+    """width of a convolution, in positions"""
     neighbourhood: int = 8
-    """positions that restricted self-attention sees (r): in the encoder around its own, in the decoder the last ones"""
+    """positions that restricted self-attention reaches (r): around its own (encoder), the last ones (decoder)"""
     layer_width: Literal["d_model", "parameters"] = "d_model"
     """inner width of recurrent and convolutional layers: d_model, or that of as many parameters as self-attention"""
     scores: Literal["scaled", "unscaled", "additive", "cosine"] = "scaled"
@@ -75,10 +74,10 @@ class Model:
     attention: str = "softmax"
     """how queries, keys and values become one mix: {parts}, or the import path of your own class"""
     attention_where: Literal["both", "self", "cross"] = "both"
-    """where `attention` acts: in self-attention, in attention over the memory, or in both; elsewhere it is softmax"""
+    """where `attention` acts: in self-attention, in cross-attention, or in both; elsewhere it is softmax"""
     stack: Literal["encoder_decoder", "prefix", "causal"] = "encoder_decoder"
-    """two stacks (the paper), or one of N layers over source and target as one text, without attention over a memory:
-    prefix sees the whole source and of the target what came before, causal only what came before"""
+    """encoder-decoder (the paper), or decoder-only over the concatenated source and target: prefix LM, which attends to
+    the whole source, or causal LM, which attends only to what came before"""
 
     @property
     def one_stack(self) -> bool:

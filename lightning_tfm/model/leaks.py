@@ -61,7 +61,7 @@ def later_position(before: Tensor, after: Tensor, at: int = CHANGED) -> str:
     if not seen:
         return ""
     which = f"positions 0 to {at - 1}" if at == CHANGED else f"position {seen[0]}"
-    return f"{which} changed with the piece at position {at}"
+    return f"{which} changed with the token at position {at}"
 
 
 def padding(model: SequenceModel, within: float) -> str:
@@ -100,7 +100,7 @@ def piece_by_piece(model: SequenceModel, within: float) -> str:
     for t in range(target.shape[1]):
         off = float((decoder.step(target[:, t], t) - wanted_BTW[:, t]).abs().max())
         if off > within:
-            return f"decoded with a cache, the piece at position {t} is off by {off:.1e}"
+            return f"decoded with a cache, the token at position {t} is off by {off:.1e}"
     return ""
 
 

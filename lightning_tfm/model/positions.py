@@ -121,7 +121,7 @@ class Learned(EmbeddingScheme):
         end = start + x_BTD.shape[1]
         if end > self.table_TD.shape[0]:
             raise UserError(
-                f"a sequence of {end} pieces is longer than the {self.table_TD.shape[0]} learned positions: "
+                f"a sequence of {end} tokens is longer than the {self.table_TD.shape[0]} learned positions: "
                 "raise model.max_positions"
             )
         return torch.add(self.table_TD[start:end], x_BTD, alpha=scale)

@@ -58,7 +58,7 @@ def _awaits_more(queue: Queue) -> bool:
         except OUTAGES as error:
             print(f"{queue.name}: {error}; trying again", file=sys.stderr)
         if not said:
-            print(f"{queue.name}: waiting for the runs of the next interim look; Ctrl-C leaves", file=sys.stderr)
+            print(f"{queue.name}: waiting for the runs of the next interim analysis; Ctrl-C leaves", file=sys.stderr)
             said = True
         time.sleep(MORE_EVERY)
 

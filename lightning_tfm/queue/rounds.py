@@ -71,7 +71,7 @@ def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[i
         return before, seeds
     if path.is_file() and set(load_as(Ablation, root, asked.name).seeds) - set(seeds[: plan.first]):
         raise UserError(
-            f"{path}: its seeds were fixed beforehand, so its looks were not counted; "
+            f"{path}: its seeds were fixed beforehand, so its interim analyses were not counted; "
             "--seeds auto needs a separate study: --name"
         )
     course = Course(plan, [], {name: seeds[: plan.first] for name in names})
@@ -96,7 +96,7 @@ def rounds(
         cells = _cells(study, course.asked)
         if most is not None and len(cells) > most:
             need = plural(len(cells), "run")
-            print(f"{study.name}: the next look needs {need}, --max-runs={most}: stopped", file=sys.stderr)
+            print(f"{study.name}: the next interim analysis needs {need}, --max-runs={most}: stopped", file=sys.stderr)
             break
         work(study, cells, root, resources, start=True, again=again)
         again = False

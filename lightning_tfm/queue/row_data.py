@@ -61,7 +61,7 @@ def _check_known(prepared: Prepared, texts: dict[str, str], whose: str) -> None:
     for text, split in texts.items():
         if split and (unknown := prepared.unknown_references(split)):
             raise UserError(
-                f"{whose}: {unknown} pieces of its {text} references are unknown to its vocabulary, and an unknown "
-                "piece costs less than the word it replaces: with data.byte_fallback=true in the experiment file all "
+                f"{whose}: {unknown} tokens of its {text} references are unknown to its vocabulary, and an unknown "
+                "token costs less than the word it replaces: with data.byte_fallback=true in the experiment file all "
                 "rows can spell every word"
             )

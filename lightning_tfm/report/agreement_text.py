@@ -4,14 +4,14 @@ from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.report.agreement import Agreement, CoursePoint, LastEighth, MetricAgreement
 
 NOTHING = "–"
-SPEED = "this table shows the speed of learning"
+SPEED = "not converged, so differences partly reflect how fast rows learn"
 
 
 def _number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:z.2f}"
 
 
-FIGURES = ("Clear rows on the paper's side", "Rank correlation (Spearman)", "Error in size")
+FIGURES = ("Rows that differ in the paper, with its sign here", "Rank correlation (Spearman)", "Error in size")
 
 
 def figures(m: Metric, found: MetricAgreement) -> list[str]:
@@ -30,7 +30,7 @@ def line(agreement: Agreement | None, fall: LastEighth | None) -> str:
     said = []
     if agreement is not None:
         ppl = agreement.ppl
-        said.append(f"{ppl.with_the_paper} of {ppl.clear_rows} clear rows on the paper's side")
+        said.append(f"{ppl.with_the_paper} of {ppl.clear_rows} rows that differ in the paper have its sign here")
         if ppl.spearman is not None:
             alone = f" (parameter count alone {_number(ppl.parameter_count_alone)})"
             said.append(f"rank correlation {ppl.spearman:z.2f}" + alone * (ppl.parameter_count_alone is not None))
@@ -58,7 +58,7 @@ def notes(agreement: Agreement | None, fall: LastEighth | None) -> list[str]:
     if agreement:
         found += [clear(agreement), ERROR_IN_SIZE, FEW_ROWS]
     if agreement and agreement.calibrated_on:
-        found.append(f"The shipped miniature's regime was chosen on base and {', '.join(agreement.calibrated_on)}")
+        found.append(f"The shipped training setup was chosen on base and {', '.join(agreement.calibrated_on)}")
     course = agreement.curve if agreement else None
     if course:
         found.append(
@@ -84,7 +84,7 @@ def clear(found: Agreement) -> str:
     beyond = {METRICS[name]: one.clear_beyond for name, one in found.by_metric.items() if one}
     said = [f"{100 * x:.1f} % of {m.prose_name}" if m.log else m.size(x) for m, x in beyond.items()]
     return (
-        f"A row is clear where the paper's own difference to base is beyond the noise of single runs: {', '.join(said)}"
+        f"A row differs in the paper where its difference to base exceeds the noise of single runs: {', '.join(said)}"
     )
 
 
@@ -96,9 +96,9 @@ def about(found: Agreement) -> list[str]:
         FEW_ROWS,
     ]
     if against := found.ppl.against_the_paper:
-        said.append(f"Clear rows of perplexity that are not on the paper's side: {', '.join(against)}")
+        said.append(f"Rows that differ in the paper's perplexity and do not have its sign here: {', '.join(against)}")
     if found.calibrated_on:
-        said.append(f"The shipped miniature's regime was chosen on base and {', '.join(found.calibrated_on)}")
+        said.append(f"The shipped training setup was chosen on base and {', '.join(found.calibrated_on)}")
     return [f"{one}." for one in said]
 
 
@@ -111,4 +111,4 @@ def last_eighth(fall: LastEighth) -> str:
     """A sentence, which is a warning where base was still learning."""
     said = f"Base's dev perplexity {fell(fall)} over the last eighth of its training"
     limit = f"{100 * fall.threshold:.0f} %"
-    return said + (f", more than {limit}: {SPEED}, not what rows are worth at convergence" * fall.still_falling)
+    return said + (f", more than {limit}: {SPEED}" * fall.still_falling)

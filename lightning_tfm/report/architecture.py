@@ -63,10 +63,10 @@ def architecture(experiment: Experiment, name: str = "", base: Experiment | None
         parts.append(_memory(tops[0][0], tops[1][1]))
         parts.append(label(ENCODER_X, height - 12, f"source, {source}", "start", "title"))
     before = f"source, {source}, then " * one
-    parts.append(label(DECODER_X, height - 12, f"{before}target, {target}, one piece behind", "start", "title"))
-    parts.append(label(DECODER_X + COLUMN / 2, 16, "probabilities of the next piece", "middle", "title"))
+    parts.append(label(DECODER_X, height - 12, f"{before}target, {target}, one token behind", "start", "title"))
+    parts.append(label(DECODER_X + COLUMN / 2, 16, "probabilities of the next token", "middle", "title"))
     parts.append(label(8, 16, _head(experiment, name), "start", "label strong"))
-    where = "one stack" if one else "the encoder and in the decoder"
+    where = "decoder-only" if one else "the encoder and in the decoder"
     said = f"Architecture{f' of {name}' if name else ''}: {experiment.model.N} layers in {where}"
     return figure(WIDTH, height, said, "".join(parts))
 
@@ -158,7 +158,7 @@ def _self(m: Model, causal: bool) -> Box:
 
 
 def _cross(m: Model) -> Box:
-    return Box("Attention over the memory", tuple(_heads(m, "cross")), _counted(lambda: memory_parameters(m)))
+    return Box("Cross-attention", tuple(_heads(m, "cross")), _counted(lambda: memory_parameters(m)))
 
 
 def _feed_forward(m: Model) -> Box:

@@ -86,7 +86,7 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
     counted = [metric for metric in METRICS.values() if metric.counted and metric.of(cell.dev) is not None]
     for metric in counted:
         if metric.name not in cell.sums:
-            why = f"counting {metric.label}'s n-grams needs the dev text; run: lightning-tfm data prepare"
+            why = f"counting {metric.label}'s n-grams needs the dev set; run: lightning-tfm data prepare"
             raise UserError(f"run {cell.folder.name}: {why}")
     folder = f"runs/{cell.folder.name}"
     row = next(row for row in study.every_row if row.name == cell.row)

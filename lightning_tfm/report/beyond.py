@@ -8,8 +8,8 @@ rise        nll per piece over all lines beyond the training length, minus that 
             of half a training length to a whole one, of one training
 excess      the rise minus the control's. The control is a row that has trained on lines as long as any that is scored
             (`data.max_len`): what long lines cost by themselves is in its rise. Without a control: the rise
-carries     the excess's 95 % interval ends below TOLERANCE: perplexity beyond rises by less than a tenth
-falls off   it begins above TOLERANCE
+extrapolates  the excess's 95 % interval ends below TOLERANCE: perplexity beyond rises by less than a tenth
+degrades      it begins above TOLERANCE
 undecided   neither; not testable: fewer than two seeds of the row or of the control
 reach       the farthest class of lengths up to which, class by class from the training length on, the mean excess stays
             within TOLERANCE; in training lengths, 1 where it does in none
@@ -22,9 +22,9 @@ beside a control or base with one, has an estimate and no interval, p or word.
 
 The sentence is of base where it has sinusoids, beside rows with learned positions:
 
-supported           base carries
-contradicted        base falls off, and the interval of some learned row allows base no gain of TOLERANCE over it
-supported in part   base falls off, and has less nll per piece beyond than every learned row (intervals above 0)
+supported           base extrapolates
+contradicted        base degrades, and the interval of some learned row allows base no gain of TOLERANCE over it
+supported in part   base degrades, and has less nll per piece beyond than every learned row (intervals above 0)
 undecided           all else
 
 The lengths of all this are those of the longer side; figures tell source and target apart.
@@ -61,7 +61,7 @@ from lightning_tfm.study.study import Ablation
 
 TOLERANCE = 0.1
 """nats per piece: a perplexity a tenth higher"""
-CARRIES, FALLS_OFF = "carries", "falls off"
+CARRIES, FALLS_OFF = "extrapolates", "degrades"
 SUPPORTED, IN_PART = "supported", "supported in part"
 SENTENCE = (
     "[Sinusoids] may allow the model to extrapolate to sequence lengths longer than the ones encountered during "
@@ -99,7 +99,7 @@ class BeyondRow:
     excess: Interval | None
     """rise of the nll per piece, less the control's; None for the control"""
     word: str
-    """carries, falls off, undecided, not testable; control"""
+    """extrapolates, degrades, undecided, not testable; control"""
     reach: float
     """in training lengths"""
     against: Interval | None
@@ -409,7 +409,7 @@ def judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, 
     if any(gain is None or gain.lower is None or gain.upper is None for gain in gains):
         return UNTESTABLE, f"{told}; too few seeds of {names}"
     if any(gain.upper < TOLERANCE for gain in gains if gain and gain.upper is not None):
-        return CONTRADICTED, f"{told}, and is not better than {names} by {TOLERANCE:g} nats per piece"
+        return CONTRADICTED, f"{told}, and is not better than {names} by {TOLERANCE:g} nats per token"
     if all(gain.lower > 0 for gain in gains if gain and gain.lower is not None):
         return IN_PART, f"{told}, less than {names}"
     return UNDECIDED, f"{told}; not known whether less than {names}"

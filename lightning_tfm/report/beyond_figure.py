@@ -11,7 +11,7 @@ from lightning_tfm.report.panels import BASE, row_classes, short_names
 from lightning_tfm.report.row import Spread, SummaryRow
 from lightning_tfm.report.svg import Scale, bottom_axis, dot, figure, label, left_axis, pointed, points, spanning, tag
 
-METRICS = {"nll": "nll per piece", OF_TEXT.name: OF_TEXT.label, "ratio": "length ratio, translation over reference"}
+METRICS = {"nll": "NLL per token", OF_TEXT.name: OF_TEXT.label, "ratio": "length ratio, translation over reference"}
 SIDES = ("source", "target")
 WIDTH, HEIGHT = 620, 400
 ENDS = 170

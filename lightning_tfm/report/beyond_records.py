@@ -51,7 +51,7 @@ def read_runs(cells: Cells) -> LongRuns:
     found: dict[tuple[str, int], LongRun] = {}
     missing: dict[str, list[str]] = {}
     for (row, seed), cell in cells.filled.items():
-        why = "other pieces, in which lengths are others"
+        why = "another vocabulary, in which lengths are others"
         run = Missing(why) if row in cells.foreign else _read(cell, data.long, data.training_length)
         if isinstance(run, Missing):
             missing.setdefault(run.reason.replace("STUDY", cells.study.name), []).append(f"{row}/{seed}")

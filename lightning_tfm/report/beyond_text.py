@@ -66,10 +66,10 @@ OF_TRANSLATIONS: list[tuple[Column, Callable[[BeyondRow], str]]] = [
 SHOWN: list[tuple[Column, Callable[[BeyondRow], str]]] = [
     (Column("row", True, lines="row"), lambda r: r.row),
     (Column("n"), lambda r: str(r.n)),
-    (Column("nll within", lines="within"), lambda r: f"{r.within:.3f}"),
-    (Column("nll beyond", lines="beyond"), lambda r: f"{r.beyond:.3f}"),
+    (Column("NLL within", lines="within"), lambda r: f"{r.within:.3f}"),
+    (Column("NLL beyond", lines="beyond"), lambda r: f"{r.beyond:.3f}"),
     (RISE, lambda r: interval(r.excess)),
-    (Column("word", True, lines="word"), lambda r: r.word),
+    (Column("verdict", True, lines="verdict"), lambda r: r.word),
     (Column("reach", lines="reach"), lambda r: f"{r.reach:g} ×"),
     (Column("beyond, less base's [95 %]"), lambda r: interval(r.against)),
     (Column("p (BH)"), lambda r: p_value(r.p)),
@@ -86,17 +86,17 @@ def verdict(found: BeyondSummary) -> str:
 
 def about(found: BeyondSummary) -> list[str]:
     """What the numbers are."""
-    rise = "rise: nll per piece beyond less that within"
+    rise = "rise: NLL per token beyond less that within"
     if found.control is not None:
         rise += f", less the same of {found.control}, which trained on lines of all these lengths"
     told = [
-        f"{found.lines} lines of '{found.split}', lengths in multiples of the training length of {found.limit} pieces, "
+        f"{found.lines} lines of '{found.split}', lengths in multiples of the training length of {found.limit} tokens, "
         "end token included; within: the longer side has half to all of it",
         rise,
-        f"carries, falls off: the 95 % interval of the rise is below, above {found.tolerance:g} nats per piece; "
+        f"extrapolates, degrades: the 95 % interval of the rise is below, above {found.tolerance:g} nats per token; "
         "reach: how far its mean stays below, class by class",
     ]
-    ratio = "length ratio and early (less than half of the reference's pieces): of the translations beyond"
+    ratio = "length ratio and early (less than half of the reference's tokens): of the translations beyond"
     return [*told, *[ratio] * translated(found), *found.missing]
 
 

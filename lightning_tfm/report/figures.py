@@ -71,7 +71,7 @@ def lengths_section(report: Summary, cells: Cells) -> Section:
     shades = [[0, *(round(30 * (v - low) / ((high - low) or 1)) for v in values)] for values in found.values()]
     called = labels(report.rows)
     rows = [[titled(row, called), *(f"{value:.1f}" for value in values)] for row, values in found.items()]
-    about = Text(["By pieces of the reference, pooled over seeds."])
+    about = Text(["By tokens of the reference, pooled over seeds."])
     blocks: list[Block] = [about, Table("", columns("row", *heads), rows, shades=shades)] if found else []
     return Section("lengths", f"{OF_TEXT.label} by length", blocks)
 
@@ -108,7 +108,7 @@ def calibration_section(report: Summary, cells: Cells) -> Section:
         for row, seeds in found.items()
     ]
     notes = [
-        "dev text, reference as prefix, first seed; 15 bins of the likeliest piece's probability",
+        "dev set, reference as prefix, first seed; 15 bins of the likeliest token's probability",
         "ECE: expected calibration error, mean over n seeds",
     ]
     table = Table("", columns("row", "ECE, %", "n"), errors)
@@ -120,7 +120,7 @@ def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel
     """Reliability diagram: how often the likeliest piece is right, against the probability it was given."""
     width, height, left, right, top, bottom = 400, 340, 46, 386, 26, 296
     x, y = Scale(0, 1, left, right), Scale(0, 1, bottom, top)
-    body = bottom_axis(x, bottom, top, "probability of the likeliest piece")
+    body = bottom_axis(x, bottom, top, "probability of the likeliest token")
     body += left_axis(y, left, right, "share correct")
     body += tag("line", x1=x(0), x2=x(1), y1=y(0), y2=y(1), class_="zero")
     for i, name in enumerate(panel.rows):

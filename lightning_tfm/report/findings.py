@@ -9,7 +9,7 @@ from statistics import median
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
 from lightning_tfm.plurals import plural, several, signed
 from lightning_tfm.report import agreement_text, factors, far_above, layer_table
-from lightning_tfm.report.beyond import BeyondSummary
+from lightning_tfm.report.beyond import CARRIES, FALLS_OFF, BeyondSummary
 from lightning_tfm.report.factors import Effect, FactorSummary
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.row import Difference, SummaryRow
@@ -105,7 +105,7 @@ def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[
         return []
     size = metric.true_difference(median(smallest))
     return [
-        f"No row is found to differ from {report.to}; {size} would typically have been found with a probability of "
+        f"No row differs significantly from {report.to}; {size} would typically be detected with a probability of "
         f"about {100 * ABOUT:.0f} %."
     ]
 
@@ -145,7 +145,7 @@ def _factors(found: FactorSummary | None, metric: Metric) -> list[str]:
     kinds = [[e for e in effects if e.kind == kind and factors.stands_out(e)] for kind in ("main", "interaction")]
     main, together = (sorted(one, key=lambda e: -abs(e.estimate)) for one in kinds)
     parts = [f"{factors.instead(e)} gives {_sized(e)}" for e in main[:NAMED]]
-    nothing = "No field by itself is found to act."
+    nothing = "No field has a significant effect of its own."
     said = f"Over all levels of the other fields: {'; '.join(parts)}." if parts else nothing
     pairs = listed(list(dict.fromkeys(" × ".join(factors.short(w) for w in e.words) for e in together)) or ["none"])
     said += f" But effects differ with the other fields ({pairs}): read the combinations." * bool(together)
@@ -159,12 +159,12 @@ def _sized(effect: Effect) -> str:
 
 
 def _beyond(found: BeyondSummary | None, rows: Sequence[SummaryRow]) -> list[str]:
-    """Which rows carry beyond the training length."""
+    """Which rows extrapolate beyond the training length."""
     called = {row.name: row.called for row in rows}
     by_word: dict[str, list[str]] = {}
     for row in found.rows if found else ():
         by_word.setdefault(row.word, []).append(called[row.row])
-    verbs = {"carries": ("carries on", "carry on"), "falls off": ("falls off", "fall off")}
+    verbs = {CARRIES: ("extrapolates", "extrapolate"), FALLS_OFF: ("degrades", "degrade")}
     parts = []
     for word, verb in verbs.items():
         if names := by_word.get(word):
@@ -177,7 +177,7 @@ def _beyond(found: BeyondSummary | None, rows: Sequence[SummaryRow]) -> list[str
     best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
     least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""
     sizes = ", ".join(signed(x, 2) for x, _ in best)
-    least += f" ({sizes} nats per piece against base)." * bool(best)
+    least += f" ({sizes} nats per token against base)." * bool(best)
     return [f"Beyond the training length {listed(parts)}.{least}"] if parts else []
 
 
@@ -239,4 +239,4 @@ def _seeds(report: Summary) -> str:
     if not counts:
         return "nothing has been trained to the end"
     n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"the rows stand on {n} seed{'s' * (counts[-1] > 1)}{' each' * (len(counts) == 1)}"
+    return f"{n} seed{'s' * (counts[-1] > 1)} per row"

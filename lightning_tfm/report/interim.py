@@ -21,6 +21,6 @@ def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> t
     course = further(course, summary, wanted, seeds)
     still, hopeless = open_rows(summary), hopeless_rows(summary)
     more = f"; next: {max(map(len, course.asked.values()))} seeds of each" if course.asked else ""
-    said = f"open: {', '.join(still)}{more}" if still else "no row is open"
-    said += f"; given up, as no look to come is likely to decide them: {', '.join(hopeless)}" if hopeless else ""
-    return course, f"look {len(course.looks)} of at most {len(course.plan.sizes)}; {said}"
+    said = f"undecided: {', '.join(still)}{more}" if still else "no row is undecided"
+    said += f"; dropped for futility: {', '.join(hopeless)}" if hopeless else ""
+    return course, f"interim analysis {len(course.looks)} of at most {len(course.plan.sizes)}; {said}"

@@ -118,10 +118,10 @@ def _caption(report: Summary | Table, tests: str, paper: bool) -> str:
     spread = r"mean $\pm$ standard deviation over $n$ seeds, of perplexity the geometric mean, $\pm$ of its logarithms"
     parts.append(rf"{spread} in percent; the best of each metric in bold")
     if paper:
-        parts.append("``paper'': as printed by Vaswani et al.\\ (2017)")
+        parts.append("``paper'': as published by Vaswani et al.\\ (2017)")
     if report.foreign:
         others = latex(", ".join(report.foreign))
-        parts.append(f"other pieces than {latex(_to(report))}, so that no perplexity is compared: {others}")
+        parts.append(f"another vocabulary than {latex(_to(report))}, so that no perplexity is compared: {others}")
     parts += [latex(_capital(note)) for note in [*tuning.notes(report.tuning), *worth.notes(report.rows)]]
     base = next((row for row in report.rows if row.base), None)
     if base is not None and _in_words(report.rows):

@@ -77,7 +77,7 @@ def blocks(table: LayerTable) -> list[Block]:
         ),
         Notes(
             [
-                "between positions: without the matrices that act on every position by itself",
+                "between positions: without the matrices that act on single positions",
                 "misfit: two standard errors; a count has no noise, but may be no single power",
             ]
         ),

@@ -7,7 +7,7 @@ from lightning_tfm.report.row import SummaryRow, printed
 from lightning_tfm.report.summary import Summary, Table
 
 MEANT = (
-    "nll per word and per character is in nats, of the raw references: words are what white space separates, "
+    "NLL per word and per character is in nats, over the raw references: words are what white space separates, "
     "characters Unicode code points; the ends of sentences are in the sum and count as neither"
 )
 
@@ -30,8 +30,8 @@ def notes(report: Table | Summary) -> list[str]:
         to = report.to if isinstance(report, Summary) else "base"
         whose = f"{', '.join(report.foreign)} {'has' if len(report.foreign) == 1 else 'have'}"
         found.append(
-            f"{whose} other pieces than {to}: perplexities per piece are NOT comparable between them, so they are "
-            "compared by "
-            + " and ".join(["nll per reference word", *(m.label for m in printed(report.rows) if m.counted)])
+            f"{whose} another vocabulary than {to}: perplexities per token are NOT comparable between them, so "
+            "they are compared by "
+            + " and ".join(["NLL per reference word", *(m.label for m in printed(report.rows) if m.counted)])
         )
     return found

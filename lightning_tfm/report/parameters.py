@@ -49,7 +49,7 @@ def to_json(found: list[Count], V: int) -> str:
 def summary(found: list[Count], V: int) -> str:
     missed = [c.row for c in found if c.agrees is False]
     but = f"; not: {', '.join(missed)}" if missed else ""
-    return f"{_agree(found)} of {sum(c.printed is not None for c in found)} printed counts with {V:,} pieces{but}"
+    return f"{_agree(found)} of {sum(c.printed is not None for c in found)} published counts with {V:,} tokens{but}"
 
 
 def _agree(found: list[Count]) -> int:

@@ -30,11 +30,11 @@ def _metrics(pool: Pool) -> list[str]:
 def _table(pool: Pool, metric: str) -> Table:
     unit = f"dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}"
     heads = columns(
-        "row", "studies", "difference", "95 %", "unseen corpus, 95 %", "p (BH)", "I²", "word", words=["word"]
+        "row", "studies", "difference", "95 %", "unseen corpus, 95 %", "p (BH)", "I²", "verdict", words=["verdict"]
     )
     rows = [row for row in pool.rows if metric in row.by_metric]
     lines = [[titled(row.row, pool.labels), *_line(row.by_metric[metric])] for row in rows]
-    return Table(f"{unit}, {len(pool.studies)} studies; words are {SCOPE}", heads, lines)
+    return Table(f"{unit}, {len(pool.studies)} studies; verdicts are {SCOPE}", heads, lines)
 
 
 def _line(found: PooledEffect) -> list[str]:
@@ -49,7 +49,7 @@ def _line(found: PooledEffect) -> list[str]:
 def _notes(pool: Pool) -> Iterator[str]:
     """What the numbers mean, how well they foresee, and what is missing."""
     yield (
-        f"words are {SCOPE}; they take the studies {', '.join(pool.studies)} for a sample of corpora: difference and "
+        f"verdicts are {SCOPE}; they take {', '.join(pool.studies)} for a sample of corpora: difference and "
         "its interval are of the mean over corpora (Paule-Mandel, Hartung-Knapp), p is corrected over the rows by "
         "Benjamini and Hochberg; unseen corpus: where the difference on another one would lie; I²: share of the spread "
         "between studies that seeds do not explain"

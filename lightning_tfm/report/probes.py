@@ -28,10 +28,10 @@ from lightning_tfm.report.svg import (
 CALLED = {
     "encoder": "the encoder's self-attention",
     "decoder": "the decoder's self-attention",
-    "cross": "attention over the memory",
+    "cross": "cross-attention",
 }
 KNOWN = (
-    "trees and alignments of this text are known: how often each head looks at a word's parent, at the head of its "
+    "trees and alignments of this text are known: how often each head attends to a word's parent, at the head of its "
     "phrase, at the word that it translates, against two nulls"
 )
 SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
@@ -80,14 +80,14 @@ def head_blocks(record: Record, most: int = 8) -> list[Block]:
     ordered = list(each(record))
     metric = chief(record)
     score = f"{metric.label} {record[metric.name]:.2f}"
-    whole = f"all heads: nll {record['nll']:.4f} per piece, {score}, beam {record['beam']}"
+    whole = f"all heads: NLL {record['nll']:.4f} per token, {score}, beam {record['beam']}"
     few = len(ordered) <= 2 * most
     rows = [_head(metric, *one) for one in (ordered if few else [*ordered[:most], *ordered[-most:]])]
     useless = sum(worth["low"] <= 0 for *_, worth in ordered)
-    notes = [f"{useless} of {len(ordered)} heads: the interval of the difference in nll reaches zero"]
+    notes = [f"{useless} of {len(ordered)} heads: the interval of the difference in NLL includes zero"]
     notes += [] if few else [f"{len(ordered) - 2 * most} more between them: report/heads.json"]
-    title = f"One head at zero, {record['lines']} lines of the dev text; {whole}"
-    heads = columns("head", "nll per piece", "95 %", metric.label)
+    title = f"One head ablated, {record['lines']} lines of the dev set; {whole}"
+    heads = columns("head", "NLL per token", "95 %", metric.label)
     return [Table(title, heads, rows, frozenset() if few else frozenset({most})), Notes(notes)]
 
 
@@ -105,8 +105,8 @@ def beam_blocks(record: Record) -> list[Block]:
     """Score, seconds and length by the width of the beam."""
     beams, metric = record["beams"], chief(record["beams"][0])
     rows = [[str(b["beam"]), f"{b[metric.name]:.2f}", f"{b['seconds']:.1f}", f"{b['length']:.3f}"] for b in beams]
-    title = f"{record['lines']} lines of the dev text, alpha {record['alpha']:g}, threads: {record['threads']}"
-    return [Table(title, columns("beam", metric.label, "seconds", "pieces / reference"), rows)]
+    title = f"{record['lines']} lines of the dev set, alpha {record['alpha']:g}, threads: {record['threads']}"
+    return [Table(title, columns("beam", metric.label, "seconds", "tokens / reference"), rows)]
 
 
 def head_pictures(record: Record) -> list[tuple[str, Markup]]:
@@ -116,7 +116,7 @@ def head_pictures(record: Record) -> list[tuple[str, Markup]]:
         if layers:
             values = [[head["nll"] for head in layer] for layer in layers]
             down, across = ({i: str(i + 1) for i in range(n)} for n in (len(values), len(values[0])))
-            title = f"nll per piece with one head at zero, {CALLED[kind]}"
+            title = f"NLL per token with one head ablated, {CALLED[kind]}"
             found.append((CALLED[kind], grid(title, values, down, across, ("layer", "head"))))
     return found
 

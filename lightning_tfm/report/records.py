@@ -289,10 +289,10 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
     if dev.evaluation_hash != study.evaluation_of(row):
         return OTHERWISE
     if study.data and dev.nll_per_word is None:
-        return f"no nll per reference word (an older record): lightning-tfm validate {record.training_hash[:16]}"
+        return f"no NLL per reference word (an older record): lightning-tfm validate {record.training_hash[:16]}"
     if math.isinf(dev.ppl):
         nats = dev.nll / dev.tokens
-        return f"{OVERFLOWED} (nll {nats:,.0f} per piece), which no mean can hold"
+        return f"{OVERFLOWED} (nll {nats:,.0f} per token), which no mean can hold"
     if not (dev.ppl > 0 and (dev.bleu is None or 0 <= dev.bleu <= 100)):
         return f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}"
     return None

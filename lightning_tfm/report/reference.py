@@ -9,7 +9,7 @@ from lightning_tfm.report import columns
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.study.study import Ablation, check_reference
 
-CHOSEN = "p and words hold for a reference that was named before the results were seen, not for the best row of them"
+CHOSEN = "p and verdicts hold for a reference that was named before the results were seen, not for the best row of them"
 
 
 def reference_of(study: Ablation, name: str | None) -> str | None:
@@ -32,6 +32,6 @@ def said(report: Summary) -> list[str]:
         return []
     paper = ", the paper's too" if columns.of_the_paper(report.rows) else ""
     return [
-        f"differences, p and words are to the row {report.reference}, NOT to base{paper}; changes are to base",
+        f"differences, p and verdicts are to the row {report.reference}, NOT to base{paper}; changes are to base",
         CHOSEN,
     ]

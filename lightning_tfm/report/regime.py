@@ -55,7 +55,9 @@ def notes(found: Regime | None, of_the_paper: bool) -> list[str]:
     def beside(paper: str) -> str:
         return f" ({paper})" * of_the_paper
 
-    pieces = f"{found.trained:.2g} trained target pieces a parameter of base{beside(f'the paper {PAPER.trained:.2g}')}"
+    pieces = (
+        f"{found.trained:.2g} training target tokens per parameter of base{beside(f'the paper {PAPER.trained:.2g}')}"
+    )
     if found.unique:
         epochs = f"{found.trained / found.unique:.2g} epochs{beside(f'{PAPER.trained / (PAPER.unique or 1):.2g}')}"
         pieces = f"{found.unique:.2g} unique{beside(f'{PAPER.unique:.2g}')} and {pieces}, {epochs}"
@@ -63,4 +65,4 @@ def notes(found: Regime | None, of_the_paper: bool) -> list[str]:
     last = ""
     if found.last_rate is not None:
         last = f", rate at the end {found.last_rate:.2f} of its peak{beside(f'{PAPER.last_rate:.2f}')}"
-    return [f"regime: {pieces}; {ends}{last}"]
+    return [f"training: {pieces}; {ends}{last}"]

@@ -16,7 +16,7 @@ from lightning_tfm.study.rows import apply
 SHOWS = {
     "embedding": "what is added to the embeddings",
     "rotation": "the product of a unit vector with itself turned by a distance",
-    "bias": "what is added to the scores, mean over the queries of the dev text",
+    "bias": "what is added to the scores, mean over the queries of the dev set",
 }
 
 

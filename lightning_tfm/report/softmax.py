@@ -157,8 +157,8 @@ def section(summary: SoftmaxSummary | None, labels: Mapping[str, str]) -> Sectio
     notes = [
         "A softmax with weights p over n ≥ 2 keys is saturated where Σ p (1 − p), the trace of its Jacobian, is below "
         f"{summary.saturated_below:g}: about where one weight is above 0.99. Entropy is divided by ln n",
-        "gradient: the share that passes saturated softmaxes of Σ |∂L/∂score|, L the summed nll",
-        f"all heads of all attention, {summary.lines} sentences of the dev text with the reference as prefix, mean "
+        "gradient: the share that passes saturated softmaxes of Σ |∂L/∂score|, L the summed NLL",
+        f"all heads of all attention, {summary.lines} sentences of the dev set with the reference as prefix, mean "
         "over n seeds; lines join rows that change only scores and d_k",
     ]
     table = Table("", columns("row", "scores", "d_k", "n", *heads, words=["scores"]), rows)

@@ -31,7 +31,7 @@ from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import Ablation, own_name
 
 SCHEMA = 5
-BEFORE = "before the first look"
+BEFORE = "before the first interim analysis"
 ADDED = "seeds were added by verdicts against base, which no p against another row is corrected for"
 
 
@@ -165,7 +165,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
         if not alone and (row.diverged or cells.against in diverged):
             row = _beside_diverged(row, cells.reference or "base")
         if row.name in cells.foreign and not row.same_as:
-            why = f"other pieces than {cells.reference or 'base'}: see the nll per reference word"
+            why = f"another vocabulary than {cells.reference or 'base'}: see the NLL per reference word"
             not_compared = Difference(word.INCOMPARABLE, why, None)
             row = row.with_metrics({PPL.name: replace(row.ppl, difference=not_compared)})
         return row

@@ -17,7 +17,7 @@ NAMES = {
     ("encoder", "head"): "encoder: the phrase head",
     ("decoder", "parent"): "decoder: the parent",
     ("decoder", "head"): "decoder: the phrase head",
-    ("cross", "aligned"): "over the memory: the aligned word",
+    ("cross", "aligned"): "cross-attention: the aligned word",
 }
 Record = Mapping[str, Any]
 
@@ -89,9 +89,9 @@ def _pictures(record: Record) -> list[tuple[str, Markup]]:
 
 def _notes(record: Record) -> list[str]:
     return [
-        f"{record['sentences']} sentences of the dev text, whose trees and alignments are known, as they are drawn "
+        f"{record['sentences']} sentences of the dev set, whose trees and alignments are known, as they are drawn "
         "from them; each relation's line shows its best head",
-        "a word has the sum of its pieces' weights, as a query their mean; in the decoder and over the memory the "
+        "a word has the sum of its tokens' weights, as a query their mean; in the decoder and in cross-attention the "
         "queries are the steps that predict the word",
         f"exchanged: with the gold of other sentences of as many words, mean; untrained: {record['untrained']} heads "
         "of that layer in models with other seeds, mean; best distance: what one fixed distance would give",

@@ -223,7 +223,7 @@ def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str
     latex = r"$\Delta$" + r"\,\%" * metric.log
     found["d"] = replace(found["d"], narrow=near, lines=f"Δ{unit}", latex=latex)
     found["p"], found["holm"] = (replace(found[key], on=False, latex="$p$") for key in ("p", "holm"))
-    found["word"] = replace(found["word"], narrow=near, words=True, lines="word", latex="")
+    found["word"] = replace(found["word"], narrow=near, words=True, lines="verdict", latex="")
     return found if of_the_paper and metric.printed else {key: one for key, one in found.items() if key != "pd"}
 
 
@@ -236,7 +236,7 @@ def _why(d: Difference, metric: Metric) -> str:
     if d.verdict != UNDECIDED or d.p is None or smallest is None:
         return d.why
     size = metric.true_difference(smallest)
-    return f"{d.why}; {size} would have been found with a probability of about {100 * ABOUT:.0f} %"
+    return f"{d.why}; {size} would have been detected with a probability of about {100 * ABOUT:.0f} %"
 
 
 # --- views ---

@@ -38,7 +38,11 @@ def _how_sure(tuning: TuningSummary) -> list[str]:
     if all(row.other is None for row in tuning.rows):
         return []
     is_open = [f"{row.row} ({100 * row.other:.0f} %)" for row in tuning.rows if row.other and row.other > choice.OPEN]
-    found = f"open for {', '.join(is_open)}: so often other seeds would take another value" if is_open else "clear"
+    found = (
+        f"uncertain for {', '.join(is_open)}, the estimated chance that other seeds would choose otherwise"
+        if is_open
+        else "clear"
+    )
     return [f"tuned: the choice is {found}; its error is part of intervals and p of the differences"]
 
 

@@ -63,7 +63,7 @@ FEWER = "a verdict needs"
 SCOPE = "over seeds: this corpus, this scale"
 """what every word speaks of"""
 BIAS = (
-    "Among the rows found, d / P is biased upwards: of 19 rows, half of which differ by 2 standard deviations, "
+    "Among significant rows, d / P is biased upwards: of 19 rows, half of which differ by 2 standard deviations, "
     "1.44-fold at 3 seeds, 1.17-fold at 5"
 )
 

@@ -43,7 +43,8 @@ class Word(StrEnum):
     REPRODUCED = (
         "reproduced",
         ("is reproduced", "are reproduced"),
-        "clear in the paper, found here with the same sign, and compatible in size with an error of at most half of it",
+        "differs in the paper, significant here with the same sign, and compatible in size with an error of at most "
+        "half of it",
         "good",
         DISC,
         r"$\bullet$",
@@ -52,8 +53,8 @@ class Word(StrEnum):
     SAME_DIRECTION = (
         "same direction",
         ("goes in the same direction", "go in the same direction"),
-        "clear in the paper, found here with the same sign; beside it our difference over the printed one, or that the "
-        "size is unclear",
+        "differs in the paper, significant here with the same sign; beside it our difference over the published one, "
+        "or that the size is unclear",
         "found",
         "M-3.6-4.8 4.8 0-3.6 4.8z",
         r"$\triangleright$",
@@ -62,7 +63,7 @@ class Word(StrEnum):
     CONTRADICTED = (
         "contradicted",
         ("is contradicted", "are contradicted"),
-        "clear in the paper, found here with the opposite sign",
+        "differs in the paper, significant here with the opposite sign",
         "bad",
         "M-4.8-3-3-4.8 0-1.8 3-4.8 4.8-3 1.8 0 4.8 3 3 4.8 0 1.8-3 4.8-4.8 3-1.8 0z",
         r"$\times$",
@@ -71,7 +72,8 @@ class Word(StrEnum):
     DIFFERS = (
         "differs where the paper shows none",
         ("is found only here", "are found only here"),
-        "not clear in the paper, found here, and our interval is outside the noise around the printed difference",
+        "within noise in the paper, significant here, and our interval is outside the noise around the published "
+        "difference",
         "apart",
         "M-4.5-4.5h9v9h-9zM-1.2-3h2.4v6h-2.4z",
         r"$\otimes$",
@@ -81,7 +83,7 @@ class Word(StrEnum):
     UNCLEAR = (
         "found here, paper unclear",
         ("is found, the paper unclear", "are found, the paper unclear"),
-        "not clear in the paper, found here",
+        "within noise in the paper, significant here",
         "found",
         "M-4-4h8v8h-8z",
         r"$\diamond$",
@@ -91,7 +93,7 @@ class Word(StrEnum):
     SMALLER = (
         "smaller than printed",
         ("is smaller here", "are smaller here"),
-        "only at full size: clear in the paper, not found, and below half of it by a one-sided test at 1 %",
+        "only at full size: differs in the paper, not significant here, below half of it by a one-sided test at 1 %",
         "open",
         DISC + "M0-3a3 3 0 0 1 0 6z",
         r"$<$",
@@ -101,7 +103,7 @@ class Word(StrEnum):
     NEITHER = (
         "no difference, as in the paper",
         ("is equal, as published", "are equal, as published"),
-        "not clear in the paper, and ours is inside the noise of its single runs by two one-sided tests at 5 %",
+        "within noise in the paper, and ours is inside the noise of its single runs by two one-sided tests at 5 %",
         "good",
         "M-4.5-3.4h9v2.4h-9zM-4.5 1h9v2.4h-9z",
         r"$\approx$",
@@ -111,7 +113,7 @@ class Word(StrEnum):
     BETTER = (
         "better",
         ("is better", "are better"),
-        "found to differ, of a row without printed numbers",
+        "significant, for a row without published numbers",
         "found",
         "M0-5 5 3.8H-5z",
         r"$\uparrow$",
@@ -120,7 +122,7 @@ class Word(StrEnum):
     WORSE = (
         "worse",
         ("is worse", "are worse"),
-        "found to differ, of a row without printed numbers",
+        "significant, for a row without published numbers",
         "apart",
         "M0 5 5-3.8H-5z",
         r"$\downarrow$",
@@ -129,7 +131,7 @@ class Word(StrEnum):
     EQUAL = (
         "practically equal",
         ("is practically equal", "are practically equal"),
-        "of a row without printed numbers: inside the noise of full-size single runs by two one-sided tests at 5 %",
+        "for a row without published numbers: inside the noise of full-size single runs by two one-sided tests at 5 %",
         "open",
         "M-3.4-4.5h2.4v9h-2.4zM1-4.5h2.4v9h-2.4z",
         "$=$",
@@ -170,7 +172,7 @@ class Word(StrEnum):
     INCOMPARABLE = (
         "not comparable",
         ("cannot be compared", "cannot be compared"),
-        "a perplexity per other pieces than those of the row it would be compared with",
+        "a perplexity per another vocabulary than those of the row it would be compared with",
         "untested",
         "M-4.4 3.4 3.4-4.4 4.4-3.4-3.4 4.4z",
         r"$\ast$",

@@ -32,7 +32,7 @@ def signatures(report: Table | Summary) -> list[str]:
 
 def notes(table: Table, by_nll: bool = True, with_worth: bool = True) -> list[str]:
     """What the numbers are, and why cells are empty. Without the notes of columns that are not shown."""
-    found = ["dev PPL is per piece, end token included" + "".join(f"; {x}" for x in signatures(table))]
+    found = ["dev PPL is per token, end token included" + "".join(f"; {x}" for x in signatures(table))]
     found += [note for note in nats.notes(table) if by_nll or note not in nats.MEANINGS]
     if table.scale:
         found.append(f"{columns.scale(table.scale, table.rows)}; {columns.sizes(table.rows)}")
@@ -119,7 +119,8 @@ def looked(report: Summary) -> str:
     """How often the results were looked at; empty where seeds were fixed beforehand."""
     if report.looks is None:
         return ""
-    return f"seeds were added where a verdict was open, {len(report.looks)} of at most {report.most_looks} looks so far"
+    done = f"{len(report.looks)} of at most {report.most_looks} interim analyses so far"
+    return f"seeds were added to undecided rows, {done}"
 
 
 def claim_line(claim: ClaimSummary) -> str:
@@ -130,7 +131,7 @@ def claim_line(claim: ClaimSummary) -> str:
 def brief_notes(report: Summary) -> list[str]:
     """Below the tables with tests in a terminal."""
     notes = [*base_apart(report), *reference.said(report), *nats.notes(report)]
-    notes.append(f"{SEEDS}; marginal {report.level} % intervals; words go by p (BH), over the rows of a metric")
+    notes.append(f"{SEEDS}; marginal {report.level} % intervals; verdicts use p (BH), over the rows of a metric")
     if report.scale:
         notes.append(columns.scale(report.scale, report.rows))
     elif columns.resized(report.rows):

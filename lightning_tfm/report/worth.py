@@ -152,7 +152,10 @@ def notes(rows: Sequence[SummaryRow]) -> list[str]:
     found = [worth for row in rows if (worth := row.worth) is not None]
     if not found:
         return solved(rows)
-    parts = ["worth: steps with which base comes as far, over the row's own, read off the dev curves; over seeds"]
+    parts = [
+        "worth: compute multiplier, base's steps to the row's perplexity over the row's own steps, read off the dev "
+        "curves; over seeds"
+    ]
     parts += [COVERAGE] * any(one.estimate is not None and one.lower is not None for one in found)
     parts += ["> and <: beyond the first validation"] * any(one.estimate is None for one in found)
     parts += ["*: another schedule, or a rate still on its way to zero where the curve is read"] * any(

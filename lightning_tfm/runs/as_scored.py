@@ -7,7 +7,7 @@ from pathlib import Path
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
 
-OTHERWISE = "scored by a different evaluation (decoding, weights or dev text)"
+OTHERWISE = "scored by a different evaluation (decoding, weights or dev set)"
 """why a record does not belong in a study whose dev text it has not been scored on, or not so"""
 
 

@@ -41,7 +41,7 @@ class Divergence:
             course = f"ended at {self.after:.2f}, no better than guessing, {self.before:.2f} at its lowest,"
         known = {"learning rate": self.rate, "gradient norm": self.grad_norm}
         there = ", ".join(f"{name} {value:.3g}" for name, value in known.items() if value is not None)
-        return f"diverged: its training nll per piece {course} from step {self.step} on ({there}); {REMEDY}"
+        return f"diverged: its training NLL per token {course} from step {self.step} on ({there}); {REMEDY}"
 
 
 @dataclass(frozen=True)

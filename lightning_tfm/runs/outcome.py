@@ -24,11 +24,11 @@ class OutcomeKind:
 
 
 TABLE = (
-    OutcomeKind("finished", 0, meaning="everything requested is there"),
+    OutcomeKind("finished", 0, meaning="success: everything that was asked for exists"),
     OutcomeKind("failed", 1, 2, "a run failed (its log.txt says why), or files differ from their checksums"),
-    OutcomeKind("refused", 2, 0, "a mistake that only you can fix; the message says how, and nothing was started"),
+    OutcomeKind("refused", 2, 0, "invalid input; nothing was started (the message says how to fix it)"),
     OutcomeKind("owned", 75, meaning="another process works on this run"),
-    OutcomeKind("stale", 76, meaning="another process took this run over while this one was suspended or silent"),
+    OutcomeKind("stale", 76, meaning="another process took over this run after this one stopped responding"),
     OutcomeKind("out_of_memory", 77, 1, "out of memory: smaller --trainer.micro_tokens, or fewer workers"),
     OutcomeKind("nan_loss", 78, 0, "the loss was NaN or infinite; the same run gives the same again"),
     OutcomeKind("disk_full", 79, 1, "the disk is full; run the same command to resume from the last checkpoint"),
@@ -42,7 +42,7 @@ STOPPED = (130, 143)
 """exit codes of a run that SIGINT or SIGTERM interrupted"""
 OF_THE_PROGRAM = {
     130: "stopped by Ctrl-C (SIGINT), after a checkpoint",
-    141: "the program that read the output has left, such as head",
+    141: "output pipe closed (for example by head)",
     143: "stopped by SIGTERM, after a checkpoint",
 }
 EXIT_CODES = {outcome.name: outcome.code for outcome in TABLE if outcome.code is not None}

@@ -93,7 +93,7 @@ class Course:
             return None
         if self.asked is None or seed not in self.asked.get(row, []):
             return NOT_ASKED
-        return "waits for the next look" if self.looks else None
+        return "waits for the next interim analysis" if self.looks else None
 
     def looked(self, finished: Mapping[str, Sequence[int]]) -> "Course":
         """After one more look at these seeds, with no decision yet about what comes next."""
@@ -150,6 +150,6 @@ def check_fixed(name: str, root: Path) -> None:
     folder = folder_of(root, name)
     if read_looks(folder) is not None:
         raise UserError(
-            f"{folder}: this study's seeds are added where a verdict is open, and its p-values are corrected for that: "
+            f"{folder}: this study's seeds are added to undecided rows, and its p-values are corrected for that: "
             "continue with --seeds auto, or give this one its own name with --name"
         )

@@ -32,7 +32,7 @@ FORMATS = ("text", "markdown", "csv", "json", "latex", "html")
 VERBS = {
     "list ls studies": "status lists the studies, runs list the runs",
     "train run start": "fit trains one experiment, sweep a study",
-    "eval evaluate score": "validate scores the dev text, test the test text",
+    "eval evaluate score": "validate scores the dev set, test the test set",
     "search optimize": "tune SEARCH.yaml",
     "show view": "status STUDY, table STUDY, report STUDY or dashboard",
 }

@@ -60,9 +60,9 @@ class Regime:
         text = f"{d.pairs:,} pairs" if _generated(d) else f"data.share {d.share:g}"
         scaled = "" if self.seen == 1 else f", {self.seen:g} of the paper's budget"
         return [
-            f"ratios held at {self.parameters:,} parameters of base: {text}, {self.pieces:,} target pieces; "
+            f"ratios held at {self.parameters:,} parameters of base: {text}, {self.pieces:,} target tokens; "
             f"{t.steps:,} steps, warm-up {t.warmup}, lr_factor {t.lr_factor:g}",
-            f"{unique:.2f} unique and {trained:.1f} trained target pieces a parameter, {trained / unique:.1f} epochs"
+            f"{unique:.2f} unique and {trained:.1f} training target tokens per parameter, {trained / unique:.1f} epochs"
             f"{scaled}; warm-up {100 * warm:.1f} % of the steps, rate at the end {math.sqrt(warm):.2f} of its peak",
         ]
 
@@ -113,8 +113,10 @@ def parameters(base: Experiment, V: int) -> int:
 
 def _too_short(base: Experiment, pieces: int, V: int, where: str) -> str:
     need = UNIQUE * parameters(base, V)
-    said = f"{where}: {HOLD}=ratios: the text has {pieces:,} target pieces, and {need:,.0f} are asked for ({UNIQUE} a "
-    said += f"parameter of base at miniature.width={base.miniature.width} and {V:,} pieces of vocabulary)"
+    said = (
+        f"{where}: {HOLD}=ratios: the data have {pieces:,} target tokens, and {need:,.0f} are asked for ({UNIQUE} per "
+    )
+    said += f"parameter of base at miniature.width={base.miniature.width} and {V:,} tokens of vocabulary)"
     for width in range(base.miniature.width + 1, base.model.d_model + 1):
         try:
             fed = UNIQUE * parameters(replace(base, miniature=replace(base.miniature, width=width)), V) <= pieces

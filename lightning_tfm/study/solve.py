@@ -85,7 +85,7 @@ def solved_lines(base: Experiment, rows: Iterable[Any]) -> list[str]:
                 left = measure(override(base, row.change, row.where), asked, row.where) / target - 1
                 unit = getattr(base.miniature, FIELDS[key])
                 value, kind = row.change[key], asked[SOLVE]
-                at = f" at {asked.get(OF, PIECES)} pieces a sentence" if kind == "flops" else ""
+                at = f" at {asked.get(OF, PIECES)} tokens per sentence" if kind == "flops" else ""
                 apart = f"{signed(100 * left, 2)} % left"
                 found.append(f"{row.name}: {key} {value // unit} as trained, for base's {kind}{at}: {apart}")
     return found

@@ -144,7 +144,7 @@ class CorpusSuite:
         shared = {pair for split in trained for pair in corpus.lines(split)} & held_out
         example = min(shared, default=None)
         assert len(shared) <= self.overlap, (
-            f"{len(shared)} held-out pairs occur in the training text, such as {example}"
+            f"{len(shared)} held-out pairs occur in the training data, such as {example}"
         )
 
     def test_it_can_be_prepared(self) -> None:

@@ -56,7 +56,7 @@ class LayerSuite(ModelSuite):
                     order = order[swap]
                 found = decoder.step(target[order, t], t)
             expected = model(source, target)[order, -1].log_softmax(-1)
-            close(found, expected, "after 29 pieces, with rows that changed places,")
+            close(found, expected, "after 29 tokens, with rows that changed places,")
 
     def test_order_is_seen(self) -> None:
         """With positions by whatever it is; without them by what relates positions by their order, not by attention."""
@@ -65,6 +65,6 @@ class LayerSuite(ModelSuite):
             for model in (self._model(norm=norm, positions=positions) for norm in ("post", "pre")):
                 moved = float((model.encode(source, None)[:, order] - model.encode(source[:, order], None)).abs().max())
                 if seen:
-                    assert moved > 1e-6, f"with positions={positions} the encoder does not see that two pieces moved"
+                    assert moved > 1e-6, f"with positions={positions} the encoder does not see that two tokens moved"
                 else:
                     assert moved < SAME, f"sees_order is False, and the encoder's results moved by {moved:.1e}"

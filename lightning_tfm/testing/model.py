@@ -71,7 +71,7 @@ class ModelSuite:
             before, after = leaks.with_another_piece(model)
             assert not (fault := leaks.later_position(before, after)), fault
             assert (before[:, leaks.CHANGED :] != after[:, leaks.CHANGED :]).any(2).all(), (
-                f"position {leaks.CHANGED} or a later one does not see the piece at position {leaks.CHANGED}"
+                f"position {leaks.CHANGED} or a later one does not see the token at position {leaks.CHANGED}"
             )
         for model in self._models(max_positions=leaks.LONG):
             assert not (fault := leaks.later_position(*leaks.with_another_piece(model, leaks.LATE), leaks.LATE)), fault

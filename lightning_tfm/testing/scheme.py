@@ -48,15 +48,15 @@ class SchemeSuite(ModelSuite):
         most = self.sizes.max_positions
         for model in self._models():
             short = model(run_of(most), run_of(most))
-            assert short.isfinite().all(), f"{most} pieces give no finite result"
+            assert short.isfinite().all(), f"{most} tokens give no finite result"
             for longer in (most + 1, 3 * most):
                 if self.traits.ends_at:
-                    with _refused(f"{longer} pieces, above model.max_positions={most},", "model.max_positions"):
+                    with _refused(f"{longer} tokens, above model.max_positions={most},", "model.max_positions"):
                         model(run_of(longer), run_of(3))
                     continue
                 found = model(run_of(most), run_of(longer))
-                close(found[:, :most], short, f"the first {most} of {longer} pieces")
-                assert found.isfinite().all(), f"{longer} pieces give no finite result"
+                close(found[:, :most], short, f"the first {most} of {longer} tokens")
+                assert found.isfinite().all(), f"{longer} tokens give no finite result"
 
     def test_order_is_seen(self) -> None:
         """Two neighbours of the source swapped, and their results swapped back."""
@@ -65,7 +65,7 @@ class SchemeSuite(ModelSuite):
             source = pad(SOURCES[:1])
             moved = float((model.encode(source, None)[:, order] - model.encode(source[:, order], None)).abs().max())
             if self.traits.sees_order:
-                assert moved > 1e-6, "the encoder does not see that two pieces changed places"
+                assert moved > 1e-6, "the encoder does not see that two tokens changed places"
             else:
                 assert moved < SAME, f"sees_order is False, and the encoder's results moved by {moved:.1e}"
 

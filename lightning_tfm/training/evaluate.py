@@ -74,7 +74,7 @@ def perplexity(lines: Iterable[Line]) -> Perplexity:
     lines = list(lines)
     nll = math.fsum(x.nll for x in lines)
     if not math.isfinite(nll):
-        raise NotFinite(f"the nll of the text is {nll}")
+        raise NotFinite(f"the NLL of the text is {nll}")
     return Perplexity(nll, sum(x.tokens for x in lines))
 
 

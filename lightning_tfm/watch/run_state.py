@@ -392,7 +392,7 @@ class Reader:
         if wrong:
             return replace(state, state="damaged", words=wrong)
         if last is None or (last.attempt or state.attempts) < state.attempts:  # an earlier attempt said that
-            gone = f"{state.owner} ended without a word" if state.owner else ""
+            gone = f"{state.owner} ended without a message" if state.owner else ""
             return replace(state, state="interrupted" if state.attempts else "waiting", words=state.words or gone)
         name = {"pruned": "stopped early", "interrupted": "interrupted"}.get(last.outcome, "failed")
         said = last.reason if name != "failed" else f"{last.outcome.replace('_', ' ')}: {last.reason}"

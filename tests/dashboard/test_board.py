@@ -100,7 +100,7 @@ def test_a_run_lives_as_long_as_its_heartbeat(made):
     old = time.time() - GRACE - 5
     os.utime(folder.attempts / "0001.beat", (old, old))
     view = board.look().runs[folder.path.name]
-    assert view.state == "interrupted" and "without a word" in view.words
+    assert view.state == "interrupted" and "without a message" in view.words
     os.utime(folder.attempts / "0001.beat")  # it was only asleep
     assert board.look().runs[folder.path.name].state == "running"
 
@@ -185,7 +185,7 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     assert [row.against is None for row in page.data["rows"]] == [True, False, True]
     assert page.data["rows"][2].ppl.mean is not None
     assert [curve.name for curve in page.charts["chart-dev"].curves] == ["base", "A-h1"]
-    assert "without rows that have other pieces" in page.charts["chart-dev"].note
+    assert "without rows that have another vocabulary" in page.charts["chart-dev"].note
     names = [cell.training_hash[:16] for cell in study.cells()]
     differ = DiffPages(made.root, RunPages(board))
     scores = dict(differ.page(seen, names).data["scores"])

@@ -188,7 +188,7 @@ def test_data_prepare_and_fit_take_a_class_from_the_working_directory(tmp_path, 
     options = ["--data.pairs=40", "--data.vocab_size=30", f"--out={tmp_path / 'out'}"]
     assert main(["data", "prepare", "my_own_module.Mine", *options]) == 0
     said = capsys.readouterr().out
-    assert "my_own_module.Mine, en -> de; 30 pieces" in said and "40 pairs of 40" in said
+    assert "my_own_module.Mine, en -> de; 30 tokens" in said and "40 pairs of 40" in said
     assert "data.max_len=256 leaves out 0 of 40 training pairs" in said
     assert main(["data", "prepare", "my_own_module.Mine", *options, "--data.max_len=2"]) == 0
     assert "data.max_len=2 leaves out 40 of 40 training pairs" in capsys.readouterr().out

@@ -74,7 +74,7 @@ def test_the_store_holds_no_source_and_the_card_says_nothing_of_one(tmp_path, ca
     assert prepared.split("val").target_text() == ["ka lo mi", "nu"] and prepared.split("val").source_text() == ["", ""]
     assert not prepared.train.source_lengths.any() and prepared.train.target_lengths.all()
     said = card_text(prepared, 60)
-    assert "lines, txt; 40 pieces" in said and "target: " in said and "source: " not in said and " sources " not in said
+    assert "lines, txt; 40 tokens" in said and "target: " in said and "source: " not in said and " sources " not in said
 
 
 @pytest.mark.parametrize(

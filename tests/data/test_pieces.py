@@ -60,7 +60,7 @@ def test_another_vocabulary_is_another_store(data, tmp_path):
     [
         ("a\nb\na\n", "vocab.txt:3: 'a' is already in line 1"),
         ("a\n\nb\n", "vocab.txt:2: an empty line"),
-        ("<unk>\n", "vocab.txt: holds no pieces"),
+        ("<unk>\n", "vocab.txt: holds no tokens"),
         (b"a\n\xff\n", "vocab.txt: not UTF-8"),
     ],
 )

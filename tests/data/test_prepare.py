@@ -198,7 +198,7 @@ def test_nothing_left(files, tmp_path):
 
 
 def test_vocabulary_larger_than_the_text_allows(files, tmp_path):
-    with pytest.raises(UserError, match=r"data\.vocab_size=5000: the training text allows at most \d+ pieces"):
+    with pytest.raises(UserError, match=r"data\.vocab_size=5000: the training data allow at most \d+ tokens"):
         prepare(files(vocab_size=5000), tmp_path)
     assert os.listdir(tmp_path / "data") == []
 

@@ -135,7 +135,7 @@ def test_overlong_words_take_no_part_in_training(tmp_path):
 
 @pytest.mark.parametrize(("asked", "word"), [(5, "need"), (100000, "at most")])
 def test_impossible_vocabulary_names_the_size_that_works(asked, word):
-    with pytest.raises(UserError, match=rf"data.vocab_size={asked}: .* {word} \d+ pieces") as error:
+    with pytest.raises(UserError, match=rf"data.vocab_size={asked}: .* {word} \d+ tokens") as error:
         train_on_counts(LINES, Data(vocab_size=asked))
     works = int(str(error.value).split(word)[1].split()[0])
     assert len(vocabulary(train_on_counts(LINES, Data(vocab_size=works)))) == works

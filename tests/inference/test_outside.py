@@ -164,7 +164,7 @@ def test_heads_and_beams_of_a_run(run, capsys):
     argv = ["inspect", str(run[0]), "--lines", "5", "--beams", "[1, 3]", "--threads", "1"]
     assert main(argv) == 0
     said = capsys.readouterr().out
-    assert "One head at zero, 5 lines" in said and "pieces / reference" in said
+    assert "One head ablated, 5 lines" in said and "tokens / reference" in said
     heads, beams = (json.loads((run[0] / "report" / f"{name}.json").read_bytes()) for name in ("heads", "beams"))
     assert [len(layer) for kind in ("encoder", "decoder", "cross") for layer in heads["heads"][kind]] == [2] * 6
     for layers in heads["heads"].values():

@@ -156,7 +156,7 @@ def test_an_attention_of_the_users_own_acts_and_is_asked_before_the_first_step(s
     source, target = leaks.pad(leaks.SOURCES), leaks.pad(leaks.TARGETS)
     assert sum(isinstance(module, OwnMix) for module in found.modules()) == 2
     assert torch.allclose(found.eval()(source, target), plain.eval()(source, target), atol=1e-5)
-    with pytest.raises(UserError, match="positions 0 to 2 changed with the piece at position 3"):
+    with pytest.raises(UserError, match="positions 0 to 2 changed with the token at position 3"):
         leaks.check_own_classes(replace(own, attention=f"{__name__}.Blind"))
 
 
@@ -252,7 +252,7 @@ def test_learned_positions_end_somewhere():
     long, short = [*range(4, 12), EOS], [5, EOS]
     found = model(pad([long, short]), pad([[BOS, 6], [BOS, 7, 8, 9]]))
     assert (found[1] - model(pad([short]), pad([[BOS, 7, 8, 9]]))[0]).abs().max() < 1e-12
-    with pytest.raises(UserError, match="12 pieces is longer than the 11 learned positions"):
+    with pytest.raises(UserError, match="12 tokens is longer than the 11 learned positions"):
         model(pad([long]), pad([[BOS, 6, 7]]))
     (best,) = beam_search(model, pad([long]), 2, 0.6, 50)
     assert len(best[0].pieces) <= 1
@@ -329,7 +329,10 @@ def test_every_row_of_table_3_takes_a_step_under_prefix(row):
         ({"layer": "lstm", "stack": "prefix"}, "model.stack=causal takes it"),
         ({"layer": "restricted", "stack": "prefix"}, "model.stack=prefix needs full self-attention"),
         ({"layer": "mine.Mine", "stack": "prefix"}, "which model.layer=mine.Mine replaces"),
-        ({"attention": "gated", "attention_where": "cross", "stack": "causal"}, "model.stack=causal has none"),
+        (
+            {"attention": "gated", "attention_where": "cross", "stack": "causal"},
+            "model.stack=causal has no cross-attention",
+        ),
         ({"target_spaces": 2, "stack": "prefix"}, "model.stack=prefix has no encoder"),
     ],
 )

@@ -33,5 +33,5 @@ def test_who_has_joined_waits_while_more_runs_may_come(
     launcher.finish(launcher.claim(), 1.0)
     assert after_a_while(lambda: launcher.note(join.MORE, False)) >= 0.3
     assert awaited == [True, False]
-    said = "s: waiting for the runs of the next interim look; Ctrl-C leaves\n"
+    said = "s: waiting for the runs of the next interim analysis; Ctrl-C leaves\n"
     assert capsys.readouterr().err == said * 2

@@ -222,7 +222,7 @@ def test_equal_values_and_unknown_sizes_leave_blanks():
     found = agree(BASE, alike).ppl
     assert found.spearman is found.parameter_count_alone is found.error_in_size.parameter_count is None
     assert found.with_the_paper == 0 and found.error_in_size.table == found.error_in_size.no_difference
-    assert agreement_text.line(agree(BASE, alike), None) == "0 of 4 clear rows on the paper's side"
+    assert agreement_text.line(agree(BASE, alike), None) == "0 of 4 rows that differ in the paper have its sign here"
 
 
 def test_without_bleu_in_the_paper():
@@ -255,7 +255,8 @@ def test_the_terminal_table_ends_with_one_line(study, capsys):
     assert max(map(len, text.splitlines())) <= 80
     last = " ".join(" ".join(text.splitlines()[-2:]).split())
     assert re.fullmatch(
-        r"4 of 5 clear rows on the paper's side; rank correlation 0\.\d\d \(parameter count alone 0\.\d\d\); "
+        r"4 of 5 rows that differ in the paper have its sign here; rank correlation 0\.\d\d "
+        r"\(parameter count alone 0\.\d\d\); "
         r"base still fell \d\.\d % in the last eighth",
         last,
     )
@@ -284,11 +285,11 @@ def test_base_that_still_learns_is_a_warning_everywhere(generator, capsys):
     text = table(made, capsys, "--width", "80")
     assert max(map(len, text.splitlines())) <= 80
     last = " ".join(" ".join(text.splitlines()[-3:]).split())
-    assert last.endswith("in the last eighth: this table shows the speed of learning")
+    assert last.endswith("in the last eighth: not converged, so differences partly reflect how fast rows learn")
     report = make("made", made.root)
     assert report.summary.last_eighth.still_falling
     for kind in ("markdown", "html"):
-        assert "this table shows the speed of learning" in report.render(kind)
+        assert "not converged, so differences partly reflect how fast rows learn" in report.render(kind)
     assert "Warning:" in report.render("html")
 
 
@@ -352,4 +353,4 @@ def test_unfinished_base_shows_nothing(generator, capsys):
     made = generator(ROWS, [1])
     made.write_all(skip=[("base", 1)])
     assert make("made", made.root).summary.agreement is None
-    assert "clear rows" not in table(made, capsys)
+    assert "differ in the paper" not in table(made, capsys)

@@ -106,7 +106,7 @@ def test_without_the_references_there_are_no_counts_to_pack(made, tmp_path):
     shutil.copytree(made.root, copy)
     shutil.rmtree(copy / "data")
     study = load_as(Ablation, copy, "made")
-    with pytest.raises(UserError, match="dev text"):
+    with pytest.raises(UserError, match="dev set"):
         archive.pack(read_cells(study, copy, collect(study, copy)), tmp_path / "file")
 
 

@@ -91,7 +91,7 @@ def test_a_row_that_no_look_to_come_is_likely_to_decide_gets_no_more_seeds(train
     found = trainer(hopeless=sequential.HOPELESS)
     found.run()
     assert len(found.batches) == 1 and len(found.looks["looks"]) == 1 and found.looks["asked"] is None
-    assert "no row is open; given up, as no look to come is likely to decide them: A-h4\n" in capsys.readouterr().err
+    assert "no row is open; dropped for futility: A-h4\n" in capsys.readouterr().err
     (row,) = [r for r in make("made", found.made.root).summary.rows if r.name == "A-h4"]
     assert row.ppl.difference.verdict == "undecided" and row.ppl.difference.prospect < 0.05
 

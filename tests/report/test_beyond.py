@@ -124,11 +124,11 @@ def test_rises_are_found_less_the_controls_with_words_and_reach(report):
 def test_every_format_says_it(report, capsys):
     long_names = [replace(row, row=f"{row.row}-{'n' * 20}") for row in report.summary.beyond.rows]
     named = to_text(beyond_text.section(replace(report.summary.beyond, rows=long_names)).blocks, 80).splitlines()
-    assert max(map(len, named)) <= 80 and any("[+0." in line and "falls off" in line for line in named)
+    assert max(map(len, named)) <= 80 and any("[+0." in line and "degrades" in line for line in named)
     text, markdown = to_words(report.summary, 80), render_table(report.summary, "markdown")
     assert max(map(len, text.splitlines())) <= 80
     for told in (text, markdown, report.render("html")):
-        assert "supported in part" in told and "falls off" in told and "alibi/4" in told
+        assert "supported in part" in told and "degrades" in told and "alibi/4" in told
     plain = json.loads(render_table(report.summary, "json"))["beyond the training length"]
     assert plain["limit"] == LIMIT and {row["row"] for row in plain["rows"]} == set(RISES)
 
@@ -209,7 +209,7 @@ def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_wor
     assert one.excess.estimate == pytest.approx(0.9, abs=0.1)
     assert one.excess.lower is None and one.against.lower is None
     assert other.word == CARRIES and other.p is not None and other.against.lower is not None
-    assert (found.verdict, found.why) == (UNTESTABLE, "base falls off; too few seeds of E-learned")
+    assert (found.verdict, found.why) == (UNTESTABLE, "base degrades; too few seeds of E-learned")
     found, rows = single("seen")
     assert {row.word for row in found.rows} == {UNTESTABLE, "control"} and found.verdict == UNTESTABLE
     assert rows["base"].excess.lower is None and rows["E-learned"].compared == "worse"

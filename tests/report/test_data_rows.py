@@ -80,7 +80,7 @@ def test_perplexity_is_refused_and_words_are_tested(report, made):
             "not comparable",
             None,
             None,
-        ) and "other pieces" in found.why
+        ) and "another vocabulary" in found.why
     assert rows["wide"].ppl.difference.verdict == "better" and rows["whole"].ppl.difference is None
     d = {name: row.word.difference for name, row in rows.items() if row.word.difference}
     assert d.keys() == {"small", "less", "wide"}
@@ -118,7 +118,8 @@ def test_every_format_has_them(report, made):
     )
     tex = report.render("latex")
     assert (
-        "nll per word (dev)" in tex and "Other pieces than base, so that no perplexity is compared: small, less" in tex
+        "nll per word (dev)" in tex
+        and "Another vocabulary than base, so that no perplexity is compared: small, less" in tex
     )
     html = report.render("html")
     assert "Δ nll/word" in html and "nats per reference word to base" in html and "NOT comparable" in html
@@ -202,7 +203,7 @@ def test_unknown_pieces_of_the_references_are_refused_with_the_remedy(tmp_path, 
     from lightning_tfm.data.prepared import Prepared
 
     monkeypatch.setattr(Prepared, "unknown_references", lambda self, split: 3)
-    with pytest.raises(UserError, match=r"row 'small' \(data.vocab_size=200\): 3 pieces .*data.byte_fallback=true"):
+    with pytest.raises(UserError, match=r"row 'small' \(data.vocab_size=200\): 3 tokens .*data.byte_fallback=true"):
         rows_data(BASE, prepare(BASE.data, made.root), made.study.rows[:2], made.root)
     assert rows_data(BASE, prepare(BASE.data, made.root), made.study.rows[4:], made.root) == {}
 
@@ -212,10 +213,10 @@ def test_unknown_pieces_of_the_test_text_count_where_vocabularies_differ(monkeyp
 
     monkeypatch.setattr(Prepared, "unknown_references", lambda self, split: 3 * (split == "test"))
     prepared = prepare(BASE.data, made.root)
-    with pytest.raises(UserError, match=r"row 'small' \(data.vocab_size=200\): 3 pieces of its test references"):
+    with pytest.raises(UserError, match=r"row 'small' \(data.vocab_size=200\): 3 tokens of its test references"):
         rows_data(BASE, prepared, made.study.rows[:2], made.root)
     cleaned = [Row("cleaned", "M", {"data.max_words": 1000}, NONE, "mine.yaml:5")]
-    assert rows_data(BASE, prepared, cleaned, made.root), "an unknown piece costs both the same"
+    assert rows_data(BASE, prepared, cleaned, made.root), "an unknown token costs both the same"
 
 
 def test_the_shipped_sweep_names_rows_that_there_are(capsys):

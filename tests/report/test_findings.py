@@ -44,18 +44,18 @@ def test_the_largest_effects_in_words_of_the_rows_then_the_verdicts():
         "Of 6 rows 3 are reproduced, 1 goes in the same direction (f), 1 is contradicted (b) and 1 is undecided "
         "(over seeds: this corpus, this scale).",
     ], "the undecided row is no gain, however large its estimate"
-    assert trust(report(row("a", "reproduced", 1.0))) == "The rows stand on 5 seeds each."
+    assert trust(report(row("a", "reproduced", 1.0))) == "5 seeds per row."
 
 
 def test_nothing_found_says_what_would_have_been():
     first, second = headline(report(row("a", "undecided", 1.0, smallest=3.0), row("b", "undecided", 9, smallest=5)))
     assert first == (
-        "No row is found to differ from base; a true difference of 4.0 % PPL would typically have been found with a "
+        "No row differs significantly from base; a true difference of 4.0 % PPL would typically be detected with a "
         "probability of about 70 %."
     )
     assert second == "Of 2 rows 2 are undecided (over seeds: this corpus, this scale)."
     (beyond_all, _) = headline(report(row("a", "undecided", 1.0, smallest=284.0)))
-    assert "; a true perplexity 3.8 times as high would typically have been found" in beyond_all
+    assert "; a true perplexity 3.8 times as high would typically be detected" in beyond_all
 
 
 def test_one_seed_has_numbers_and_no_verdict():
@@ -68,7 +68,7 @@ def test_one_seed_has_numbers_and_no_verdict():
 def test_failed_cells_come_first(count, said):
     missing = {str(seed): "out of memory" for seed in range(count)}
     found = trust(report(row("a", "worse", 3.0, n=5 - count, missing=missing), finished=10 - count))
-    assert found.startswith(said) and found.endswith(f"the rows stand on {5 - count} to 5 seeds.")
+    assert found.startswith(said) and found.endswith(f"{5 - count} to 5 seeds per row.")
 
 
 def test_many_reasons_are_counted_and_long_ones_cut():
@@ -82,7 +82,7 @@ def test_warnings_before_figures():
     still = LastEighth(0.11, 0.05, True)
     assert trust(report(row("big", "undecided", 1.0, far_above=[25]), last_eighth=still)) == (
         "Seed 25 of big is far above the others of its row; base still fell 11.0 % over the last eighth of its "
-        "training: this table shows the speed of learning; the rows stand on 5 seeds each."
+        "training: not converged, so differences partly reflect how fast rows learn; 5 seeds per row."
     )
 
 
@@ -139,7 +139,7 @@ def test_a_factorial_leads_with_its_fields_and_says_where_they_interact():
         "without a test: too few seeds."
     )
     nothing = replace(made, factors=FactorSummary([], effects[1:], []))
-    assert headline(nothing)[0] == "No field by itself is found to act."
+    assert headline(nothing)[0] == "No field has a significant effect of its own."
 
 
 @pytest.mark.parametrize(("seeds", "said"), [((1, 2), "lie on two levels"), ((1, 2, 3, 4, 5), "alike, and agree")])

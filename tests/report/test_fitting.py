@@ -11,7 +11,7 @@ from lightning_tfm.study.study import Ablation
 from tests.records import record_of
 
 BASE = Experiment(miniature=Miniature(width=8, depth=2, steps=100))
-PRINTS = Fingerprints("train text", "dev text")
+PRINTS = Fingerprints("train text", "dev set")
 STUDY = Ablation(name="t", base=BASE, rows=list(all_rows().values()), seeds=[1], prints=PRINTS, V=300, store="store")
 
 
@@ -46,7 +46,7 @@ def test_what_a_cell_refuses():
     edited = str(refusal(replace(own, data=Texts(train="another text")), row, 1))
     assert "trained on another text (another text…) than it is named by (train text…)" in edited
     lost = record_of(right, PRINTS, ppl=math.inf, nll=8120.0)
-    assert "diverged: dev PPL is infinite (nll 812 per piece)" in str(refusal(lost, row, 1))
+    assert "diverged: dev PPL is infinite (nll 812 per token)" in str(refusal(lost, row, 1))
     assert "bleu 100.5" in str(refusal(record_of(right, PRINTS, bleu=100.5), row, 1))
 
 

@@ -99,7 +99,7 @@ def test_an_undecided_row_tells_what_it_could_have_found(generator):
     few = generator(["base", "A-h1", "A-h4"], [1, 2, 3], "few")
     few.write_all({"A-h1": 0.3})
     page = make("few", few.root).render("html")
-    assert re.search(r'title="[^"]*a true difference of [\d.]+ % PPL would have been found with a probability', page)
+    assert re.search(r'title="[^"]*a true difference of [\d.]+ % PPL would have been detected with a probability', page)
     words = re.search(r'aria-label="Marks of the words">(.*?)</ul>', page).group(1)
     marks = re.findall(r'<span class="verdict (\w+)"><svg.*?></svg> ([\w ]+)</span>', words)
     assert marks[0] == ("found", "same direction") and ("open", "undecided") in marks

@@ -316,7 +316,7 @@ def test_what_a_row_changes_of_the_architecture_stands_out():
     drawn = architecture.architecture(one, "prefix", base.scaled())
     assert "source, xa, then target, xb" in drawn and "sees the whole source" in drawn and "memory" not in drawn
     assert drawn.count("box changed") == 3, "one embedding, self-attention with a prefix, a wider feed-forward"
-    assert "Attention over the memory" in architecture.architecture(base.scaled(), "base", one)
+    assert "Cross-attention" in architecture.architecture(base.scaled(), "base", one)
     assert not architecture.drawn_alike(apply(base, rows["C-N2"]).scaled(), base.scaled())
     assert architecture.drawn_alike(apply(base, rows["D-eps0.0"]).scaled(), base.scaled())
 
@@ -337,7 +337,7 @@ def test_a_layer_of_the_users_own_is_what_stands_out_and_nothing_about_it_is_inv
     own = replace(base, model=replace(base.model, layer="mine.Mine"))
     ours, theirs = ({box.title: box for c in architecture.columns(e) for box in c.boxes} for e in (own, base))
     changed = sorted(title for title, box in ours.items() if theirs.get(title) != box)
-    assert changed == ["Mine.Mine", "Mine.Mine, causal"], "attention over the memory is base's"
+    assert changed == ["Mine.Mine", "Mine.Mine, causal"], "cross-attention is base's"
     assert ours["Mine.Mine"].lines == () and ours["Mine.Mine"].parameters == ""
 
 
@@ -410,7 +410,7 @@ def test_what_heads_look_at_is_corrected_over_all_heads_and_relations(asking):
     assert first.rows[0][1:] == ["1,234", "50.0 (+1)", "1 of 2", "1, 1", "70.0", "20.0", "30.0", "0.004"]
     assert "31.0" in to_text(blocks) and not syntax.blocks(SYNTAX | {"relations": []}, "")
     page = make("made", asking.root).render("html")
-    assert "over the memory: the aligned word" in page and "Share of words, encoder: the parent" in page
+    assert "cross-attention: the aligned word" in page and "Share of words, encoder: the parent" in page
 
 
 def test_what_heads_look_at_is_collected_of_bases_first_run(made, monkeypatch):

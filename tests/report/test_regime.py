@@ -28,19 +28,21 @@ def test_it_is_read_off_records_and_text(generator, tmp_path):
     assert found.unique == pytest.approx(pieces / base.parameters), "none of them is above data.max_len"
     assert (found.warmup, found.last_rate) == (t.warmup / t.steps, 1.0), "its rate still rises at the end"
     for kind in ("markdown", "html"):
-        assert "trained target pieces a parameter of base (the paper 40)" in report.render(kind)
+        assert "training target tokens per parameter of base (the paper 40)" in report.render(kind)
     assert json.loads(report.render("json"))["regime"]["trained"] == found.trained
     (tmp_path / "data" / made.study.store / "card.json").unlink()
     assert make("made", tmp_path).summary.regime == replace(found, unique=None)
 
 
 def test_the_sentence():
-    said = "regime: 2 unique (2) and 40 trained target pieces a parameter of base (the paper 40), 20 epochs (20); "
+    said = "training: 2 unique (2) and 40 training target tokens per parameter of base (the paper 40), 20 epochs (20); "
     said += "warm-up 4 % of the steps (4 %), rate at the end 0.20 of its peak (0.20)"
     assert notes(PAPER, True) == [said]
-    short = "regime: 1.5 trained target pieces a parameter of base (the paper 40); warm-up 15 % of the steps (4 %), "
+    short = (
+        "training: 1.5 training target tokens per parameter of base (the paper 40); warm-up 15 % of the steps (4 %), "
+    )
     assert notes(Regime(1.5, None, 0.15, 0.39), True) == [short + "rate at the end 0.39 of its peak (0.20)"]
-    own = "regime: 1.5 trained target pieces a parameter of base; warm-up 15 % of the steps, "
+    own = "training: 1.5 training target tokens per parameter of base; warm-up 15 % of the steps, "
     assert notes(Regime(1.5, None, 0.15, 0.39), False) == [own + "rate at the end 0.39 of its peak"]
     assert notes(None, True) == []
 

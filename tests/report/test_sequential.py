@@ -80,7 +80,7 @@ def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
     report = make("made", made.root)
     for kind in ("html", "markdown", "latex"):
         told = report.render(kind).replace("&nbsp;", " ").replace("\\,\\%", " %")
-        assert "1 of at most 4 looks" in told and "97.5 %" in told, kind
+        assert "1 of at most 4 interim analyses" in told and "97.5 %" in told, kind
         assert not re.findall(r"marginal 95 %|[^.]*Δ[^.]* 95 %|with 95 % intervals|to base, 95 %", told), kind
     for kind in ("html", "markdown", "latex"):
         told = replace(report, summary=fixed).render(kind).replace("&nbsp;", " ").replace("\\,\\%", " %")
@@ -103,13 +103,13 @@ def test_the_report_shows_what_the_last_look_saw_and_judges_nothing_before_the_f
     path.write_bytes(to_json(looks_to_json(Course(linear(3, 6), [], first))))
     before = make("made", made.root).summary
     assert {r.ppl.difference.verdict for r in before.rows[1:]} == {"undecided"}
-    assert {r.ppl.difference.why for r in before.rows[1:]} == {"before the first look"}
+    assert {r.ppl.difference.why for r in before.rows[1:]} == {"before the first interim analysis"}
     assert [r.n for r in before.rows] == [3, 3, 3] and before.cells == 9
     path.write_bytes(to_json(looks_to_json(Course(linear(3, 6), [Look(first)], second))))
     after = make("made", made.root).summary
     assert after.rows[1].ppl.difference.verdict == "same direction"
     assert [r.n for r in after.rows] == [3, 3, 3] and after.cells == 11
-    assert after.rows[2].missing == {"4": "waits for the next look"} and after.rows[1].missing == {}
+    assert after.rows[2].missing == {"4": "waits for the next interim analysis"} and after.rows[1].missing == {}
 
 
 def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():

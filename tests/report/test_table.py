@@ -20,7 +20,7 @@ from lightning_tfm.study.rows import Fingerprints, all_rows, apply
 from lightning_tfm.study.study import Ablation
 from tests.records import record_of
 
-PRINTS = Fingerprints("train text", "dev text")
+PRINTS = Fingerprints("train text", "dev set")
 V = 500
 
 
@@ -156,12 +156,12 @@ def test_parameter_counts_say_which_agree():
     rows = all_rows()
     found = parameters.counts(Experiment(), 37000, rows.values())
     assert sum(c.agrees is True for c in found) == 0  # facts: none of 11 with the paper's own vocabulary
-    assert "0 of 11 printed counts with 37,000 pieces" in terminal.to_text(parameters.blocks(found, 37000))
+    assert "0 of 11 published counts with 37,000 tokens" in terminal.to_text(parameters.blocks(found, 37000))
     assert json.loads(parameters.to_json(found, 37000))["rows"][0]["computed"] == 63_045_632
 
 
 def test_a_terminal_of_60_columns_is_not_exceeded_by_one():
-    """A name, seeds, a score, an interval, and a verdict whose words are shorter than its room."""
+    """A name, seeds, a score, an interval, and a verdict whose verdicts are shorter than its room."""
     heads = [Column("row", True), Column("n"), Column("PPL"), Column("Δ, %"), Column("word", True)]
     line = ["C-dmodel1024", "5", "1.73 ± 0.4 %", "+18.7 [+16.1, +21.4]", "same direction, × 1.02 [0.81, 1.23]"]
     text = terminal.to_text([Table("", heads, [line], dense=True)], 60)

@@ -63,7 +63,7 @@ def test_cells_of_a_study_whose_text_was_edited_are_refused_until_it_is_back(tmp
     assert all(record is not None and record.identity["train"] == record.data.train for record in found)
 
 
-@pytest.mark.parametrize("since", ["today", "before the test text was kept"])
+@pytest.mark.parametrize("since", ["today", "before the test set was kept"])
 def test_a_study_is_not_continued_on_another_test_text(tmp_path: Path, since: str) -> None:
     study = begun(tmp_path)
     if since != "today":

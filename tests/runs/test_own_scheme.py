@@ -141,7 +141,7 @@ SMALL = Model(N=2, d_model=16, d_ff=23, h=2, d_k=6, d_v=5)
     ("name", "change", "words"),
     [
         ("OfTheBatch", {}, "by itself, not in a batch, a text's result is off by "),
-        ("InTraining", {}, "in training, positions 0 to 2 changed with the piece at position 3"),
+        ("InTraining", {}, "in training, positions 0 to 2 changed with the token at position 3"),
         ("InTraining", {"stack": "prefix"}, "in training, positions 0 to 2 changed"),
         ("Running", {}, "training changes encoder.0.self_attention.mix.mean_V, which other texts then meet"),
         ("WithoutBias", {"positions": "alibi"}, "WithoutBias ignores the bias by which model.positions acts"),
@@ -178,10 +178,10 @@ def test_what_a_class_draws_itself_is_the_same_again_after_a_restart(cls):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Peeking", "positions 0 to 2 changed with the piece at position 3"),
-        ("Gated", "positions 0 to 2 changed with the piece at position 3"),
+        ("Peeking", "positions 0 to 2 changed with the token at position 3"),
+        ("Gated", "positions 0 to 2 changed with the token at position 3"),
         ("Backwards", "with 4 more columns of padding, the result is off by "),
-        ("Cumulative", "decoded with a cache, the piece at position 1 is off by "),
+        ("Cumulative", "decoded with a cache, the token at position 1 is off by "),
         ("Reversed", None),
     ],
 )
@@ -248,6 +248,6 @@ def test_what_a_constructor_draws_is_the_same_on_two_processes(tmp_path: Path) -
 
 
 def test_a_leak_that_begins_late_is_refused_and_python_s_generator_is_none():
-    with pytest.raises(UserError, match=r"LateLeak': position \d+ changed with the piece at position 69"):
+    with pytest.raises(UserError, match=r"LateLeak': position \d+ changed with the token at position 69"):
         check_own_classes(replace(SMALL, attention=f"{__name__}.LateLeak"))
     check_own_classes(replace(SMALL, attention=f"{__name__}.ByPython"))

@@ -218,7 +218,7 @@ def test_a_machine_without_the_gpus_and_the_text_plans_for_one_that_has_them(tmp
     assert plan(tmp_path, sweep, *ELSEWHERE, *more) == 0
     said = capsys.readouterr().out
     assert "not on this machine, planned without it: data.folder=nowhere: no such folder" in said
-    assert "25 pieces a sentence" in said and all(word in said for word in words), said
+    assert "25 tokens per sentence" in said and all(word in said for word in words), said
     assert not re.search(r"\b[0-9a-f]{16}\b", said), "the name of a run follows from its text"
 
 

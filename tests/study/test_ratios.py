@@ -59,10 +59,10 @@ def test_what_follows_is_said():
     found = hold(base(16, 1000, 600), Held(), text_of(2_100_000, 1000))
     assert found.lines[0].startswith("ratios held at 119,936 parameters of base: data.share 0.10")
     assert "7,996 steps, warm-up 320, lr_factor 1.13" in found.lines[0]
-    assert "2.00 unique and 40.0 trained target pieces a parameter, 20.0 epochs;" in found.lines[1]
+    assert "2.00 unique and 40.0 training target tokens per parameter, 20.0 epochs;" in found.lines[1]
     quarter = hold(base(16, 1000, 600), Held(0.25), text_of(2_100_000, 1000))
     assert quarter.base.data == found.base.data and quarter.base.training.steps == 1999
-    assert "10.0 trained target pieces a parameter, 5.0 epochs, 0.25 of the paper's budget" in quarter.lines[1]
+    assert "10.0 training target tokens per parameter, 5.0 epochs, 0.25 of the paper's budget" in quarter.lines[1]
 
 
 def test_the_paper_itself_comes_out_at_full_size():
@@ -83,7 +83,7 @@ def test_generated_text_is_as_long_as_asked(corpus):
 
 
 def test_a_text_too_short_names_the_width_that_it_feeds():
-    with pytest.raises(UserError, match=r"e.yaml:1: .* 310,000 target pieces, and 951,808 are asked for .*width=16"):
+    with pytest.raises(UserError, match=r"e.yaml:1: .* 310,000 target tokens, and 951,808 are asked for .*width=16"):
         hold(base(8, 2000, 1500), Held(where="e.yaml:1"), text_of(310_000, 2000))
     assert parameters(base(16, 2000, 1), 2000) * 2 <= 310_000 < parameters(base(8, 2000, 1), 2000) * 2
     with pytest.raises(UserError, match="it is too short for any width"):

@@ -14,7 +14,7 @@ from lightning_tfm.study.rows import Fingerprints, all_rows, apply, find_row, lo
 
 MINIATURE = Miniature(width=8, depth=2, steps=100)
 BASE = Experiment(miniature=MINIATURE)
-PRINTS = Fingerprints("train text", "dev text")
+PRINTS = Fingerprints("train text", "dev set")
 
 PAPER = """row,N,d_model,d_ff,h,d_k,d_v,P_drop,eps_ls,positions,steps,PPL,BLEU,params
 base,6,512,2048,8,64,64,0.1,0.1,sinusoidal,100000,4.92,25.8,65

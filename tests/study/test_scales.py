@@ -51,7 +51,7 @@ def test_each_scale_is_a_study_by_the_ratios(place, capsys):
 def test_an_experiment_without_ratios_gets_them(place, capsys):
     (place / "e.yaml").write_text(EXPERIMENT.replace(", hold: ratios, seen: 0.003", ", steps: 50"))
     assert main(["plan", "option.yaml", "--scales", "32,64", "--rate", "1e9"]) == 0
-    assert capsys.readouterr().out.count("2.00 unique and 40.0 trained target pieces a parameter") == 2
+    assert capsys.readouterr().out.count("2.00 unique and 40.0 training target tokens per parameter") == 2
 
 
 def test_a_scale_twice_is_refused(place):

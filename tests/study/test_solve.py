@@ -81,7 +81,7 @@ def test_the_study_keeps_the_number_and_why(tmp_path):
     save(study, tmp_path)
     assert load_as(Ablation, tmp_path, "s").rows == [solved]
     (line,) = solved_lines(MINIATURE, [SHIPPED[0]])
-    assert line == "L-lstm-flops: model.d_ff 140 as trained, for base's flops at 12 pieces a sentence: +0.00 % left"
+    assert line == "L-lstm-flops: model.d_ff 140 as trained, for base's flops at 12 tokens per sentence: 0.00 % left"
     assert solved_lines(MINIATURE, [solved]) == [line], "however it was laid on base"
 
 

@@ -43,7 +43,7 @@ def test_killed_and_started_again_it_comes_to_the_same_end(tmp_path, how):
     assert last["base"] == last["E-learned"] and len(last["base"]) == len(record["looks"]) + 1
     assert len(list(tmp_path.glob("runs/*/result.json"))) == 2 * len(last["base"])
     page = (tmp_path / "studies/tiny/report.html").read_text()
-    assert f"{len(record['looks'])} of at most 2 looks so far" in page
+    assert f"{len(record['looks'])} of at most 2 interim analyses so far" in page
     assert again.out.splitlines()[-1] == str(tmp_path / "studies/tiny/report.html")
     fixed = start(tmp_path, "--seeds", "7-9").wait()
     assert "continue with --seeds auto" in fixed.err and fixed.code == 2

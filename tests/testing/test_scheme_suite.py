@@ -174,8 +174,8 @@ exec("from lightning_tfm.model.positions import Sinusoidal\nclass Mine(Sinusoida
 
 BROKEN = [
     (LooksAhead, "test_no_position_sees_a_later_one", "positions 0 to 2 changed"),
-    (LooksAhead, "test_piece_by_piece_is_all_at_once", "the piece at position 0"),
-    (IgnoresStart, "test_piece_by_piece_is_all_at_once", "the piece at position 1 is off"),
+    (LooksAhead, "test_piece_by_piece_is_all_at_once", "the token at position 0"),
+    (IgnoresStart, "test_piece_by_piece_is_all_at_once", "the token at position 1 is off"),
     (CountsFromTheEnd, "test_padding_is_invisible", "columns of padding"),
     (SeesNeighbours, "test_neighbours_in_the_batch_are_invisible", "by itself, not in a batch"),
     (DrawsByItself, "test_the_same_seed_gives_the_same_bits", "the results differ"),
@@ -209,7 +209,7 @@ def test_a_scheme_without_a_source_is_caught(monkeypatch):
 
 
 def test_wrong_claims_about_a_scheme_are_caught():
-    with pytest.raises(AssertionError, match=r"38 pieces, above model\.max_positions=37, must be refused"):
+    with pytest.raises(AssertionError, match=r"38 tokens, above model\.max_positions=37, must be refused"):
         run(f"{__name__}.SaysThatItEnds", "test_longer_than_in_training")
     with pytest.raises(UserError, match="37 learned positions"):
         run(f"{__name__}.SaysThatItGoesOn", "test_longer_than_in_training")

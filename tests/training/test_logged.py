@@ -50,6 +50,6 @@ def test_loss_nll_rate_and_gradient_norm_at_the_trainers_interval_and_no_bit_cha
     assert same and sums[0] > sums[1] > 0
     assert [int(line["step"]) for line in lines] == [1, 3]
     for line in lines:
-        assert 3 < float(line["train_nll"]) < float(line["train_loss"]) < 9, "nats for a piece of 44"
+        assert 3 < float(line["train_nll"]) < float(line["train_loss"]) < 9, "nats for a token of 44"
         assert float(line["grad_norm"]) > 0.05, "before clipping"
     assert float(lines[1]["lr"]) == pytest.approx(2 * float(lines[0]["lr"])), "warm-up"

@@ -26,7 +26,7 @@ def test_a_perplexity_may_overflow_and_is_never_nan():
     far = perplexity([Line(8000.0, 10), Line(8100.0, 10)])
     assert (far.ppl, far.nll, far.tokens) == (math.inf, 16100.0, 20)
     for nll in (math.nan, math.inf):
-        with pytest.raises(NotFinite, match=f"the nll of the text is {nll}"):
+        with pytest.raises(NotFinite, match=f"the NLL of the text is {nll}"):
             perplexity([Line(8000.0, 10), Line(nll, 10)])
 
 

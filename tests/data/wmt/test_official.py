@@ -266,7 +266,7 @@ def test_the_verb(wmt, tmp_path, capsys, monkeypatch):
     said = capsys.readouterr()
     assert "dev   newstest2013: 3,000 pairs of 3,000" in said.out and "dropped: duplicate" in said.out
     assert main(["data", "show", "wmt14-en-de", *options, "--pairs", "2"]) == 0
-    assert capsys.readouterr().out.count(" pieces: ") == 4
+    assert capsys.readouterr().out.count(" tokens: ") == 4
     assert main(["data", "verify", "wmt14-en-de", *options]) == 0
     assert "files as recorded, 0 not" in capsys.readouterr().out
     path = Path(data.folder) / "text" / "newstest2014.de"
