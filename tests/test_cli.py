@@ -2,9 +2,7 @@
 
 import json
 import os
-import pty
 import re
-import select
 import shlex
 import shutil
 import subprocess
@@ -225,23 +223,18 @@ OFFERED = {
     "lightning-tfm fit --model.positions learned_": "learned_scaled",
     "lightning-tfm sweep a/b.yaml --launcher s": "slurm",
     "lightning-tfm data pr": "prepare",
-    "lightning-tfm completions ": "bash fish zsh",
     "lightning-tfm sweep a/b.yaml ": "FILES",
     "lightning-tfm fit --config ": "FILES",
 }
 """what is typed -> what a shell offers at its end, sorted; FILES: the names of files"""
-IN_BASH = """eval "$(lightning-tfm completions bash)"
-try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _lightning_tfm; echo "${COMPREPLY[*]:-FILES}"; }
-"""
-IN_FISH = """lightning-tfm completions fish | source
-function try; string join -- ' ' (complete -C "$argv[1]" | string replace -r '^(a/|typed|lightning-tfm)$' FILES); end
-"""
-IN_ZSH = """PS1=; PS2=; unsetopt beep; autoload -Uz compinit; compinit -u -D; eval "$(lightning-tfm completions zsh)"
-compadd() { local -a hits; builtin compadd -O hits "$@"; print -r -- "$hits" >> $OUT; builtin compadd "$@" }
-_files() { print FILES >> $OUT }
-zstyle ':completion:*' completer _complete
-zstyle ':completion:*' insert-tab false
-print ready >> $OUT
+IN_BASH = """eval "$(register-python-argcomplete lightning-tfm)"
+try() {
+    COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9
+    _python_argcomplete lightning-tfm
+    words=("${COMPREPLY[@]% }")
+    [[ -n ${words[*]} && " ${words[*]} " != *" a/ "* ]] || words=(FILES)
+    echo "${words[*]}"
+}
 """
 
 
@@ -268,47 +261,8 @@ def offers(environment: dict[str, str], *command: str) -> list[str]:
 
 def test_completions_in_bash(with_program):
     """The script as bash reads it, asked for what it would offer at the cursor."""
-    words = [shlex.split(line) + [""] * line.endswith(" ") for line in OFFERED]
-    script = IN_BASH + "".join(f"try {shlex.join(found)}\n" for found in words)
+    script = IN_BASH + "".join(f"try {shlex.quote(line)}\n" for line in OFFERED)
     assert offers(with_program, "bash", "-c", script) == [*OFFERED.values()]
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="NOT TESTED: there is no fish")
-def test_completions_in_fish(with_program):
-    script = IN_FISH + "".join(f"try {shlex.quote(line)}\n" for line in OFFERED)
-    assert offers(with_program, "fish", "--no-config", "-c", script) == [*OFFERED.values()]
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="NOT TESTED: there is no zsh")
-def test_completions_in_zsh(with_program):
-    """Typed into a zsh on a terminal, with the tab key, the line erased after each."""
-    file, (ours, theirs) = Path(with_program["OUT"]), pty.openpty()
-    shell = subprocess.Popen(
-        ["zsh", "-f", "-i"], env=with_program, cwd=file.parent, stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-
-    def typed(text: str, lines: int) -> None:
-        """Until so many lines are written."""
-        os.write(ours, text.encode())
-        for _ in range(600):
-            if file.is_file() and len(file.read_text().splitlines()) >= lines:
-                return
-            if select.select([ours], [], [], 0.1)[0]:
-                shown.append(os.read(ours, 4096))
-        raise AssertionError(b"".join(shown).decode(errors="replace"))
-
-    shown: list[bytes] = []
-    try:
-        typed(IN_ZSH, 1)
-        for i, line in enumerate(OFFERED):
-            typed(f"{line}\t", i + 2)
-            os.write(ours, b"\x15")  # not before: a terminal that no editor reads yet would erase the line itself
-    finally:
-        shell.kill()
-        shell.wait()
-        os.close(ours)
-    assert [" ".join(sorted(line.split())) for line in file.read_text().splitlines()[1:]] == [*OFFERED.values()]
 
 
 def test_lists_are_continued_below_where_the_terminal_is_narrow(tmp_path, monkeypatch, capsys):

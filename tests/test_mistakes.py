@@ -135,7 +135,6 @@ TABLE = [
     (FIT, "epochs: 4", 2, "e.yaml:1: unknown key 'epochs' (value 4): did you mean 'training.steps'?"),
     ("fit --row A-h3", "", 2, "no row 'A-h3': near it: A-h32, A-h4, A-h1, A-h16"),
     ("fit --help modle", "", 2, "fit --help modle: did you mean 'model'?"),
-    ("completions tcsh", "", 2, "completions tcsh: "),
     ("fit --config experiments/bas.yaml", "", 2, "did you mean 'experiments/base.yaml'?"),
     ("fit --config", "", 2, "--config needs a value"),
     ("fit --row A-h2", "", 2, "no row 'A-h2'"),

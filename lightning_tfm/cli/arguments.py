@@ -7,12 +7,13 @@ heavy is imported.
 import argparse
 import ast
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, cast, get_args
 
 import yaml
 
@@ -24,8 +25,8 @@ from lightning_tfm.study.held import HOLD, KINDS, SEEN
 from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, merged
 from lightning_tfm.yaml_files import read_word
 
-ALL, NAMES = "all", "names"
-"""topics of --help: all of them; every option with its values, for completions"""
+ALL = "all"
+"""topic of --help: all of them"""
 MODES = ("off", "offline", "online")
 """of W&B"""
 HELP = {
@@ -48,8 +49,6 @@ class Parser(argparse.ArgumentParser):
     def format_help(self, topic: str = "") -> str:
         """A verb's own options and its topics (groups of further options); or those of a topic, or of `all`."""
         first, topics = self._action_groups[:2], {str(group.title): group for group in self._action_groups[2:]}
-        if topic == NAMES:
-            return "".join(f"{name} {' '.join(values)}\n" for name, values in self.names())
         if topic not in ("", ALL, *topics):
             raise UserError(f"{self.prog.split()[-1]} --help {topic}: {nearest(topic, (ALL, *topics))}")
         shown = [topics[topic]] if topic in topics else [*first, *topics.values()] if topic else first
@@ -68,14 +67,19 @@ class Parser(argparse.ArgumentParser):
             formatter.end_section()
         return formatter.format_help()
 
-    def names(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Every option and positional argument with the values that it offers, for a shell that completes them."""
+    def complete(self) -> None:
+        """Offer a shell, which waits for it, every option with its values."""
+        from argcomplete import autocomplete
+        from argcomplete.completers import ChoicesCompleter
+
         for action in self._actions:
             parts: Iterable[str] = PARTS.get(action.dest, {})
             offered = [*(action.choices or parts)]
             if not offered and str(action.metavar).startswith("{"):
                 offered = str(action.metavar).strip("{}").split(",")
-            yield from ((name, offered) for name in action.option_strings or (action.dest,))
+            if offered:
+                vars(action)["completer"] = ChoicesCompleter(cast(Any, offered))
+        autocomplete(self, always_complete_options=False)
 
     def add_fields(self, section: str, cls: Any) -> None:
         """An option `--section.field` for every field of a dataclass, its docstring the help."""
@@ -314,6 +318,8 @@ def _settings(given: Sequence[tuple[str, Any]]) -> Iterator[Setting]:
 
 def _parsed(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     """All arguments by name, those of `--section.field` in a separate dict."""
+    if "_ARGCOMPLETE" in os.environ:
+        parser.complete()
     parser.check_options(argv)
     found: dict[str, Any] = {}
     for key, value in vars(parser.parse_args(list(argv))).items():

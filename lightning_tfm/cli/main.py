@@ -49,7 +49,6 @@ GROUPS = {
         "draw": ("draw", "the architecture of an experiment as a picture, with its true sizes"),
         "inspect": ("inspect", "ablate each attention head of a trained run; score wider beams"),
         "layers": ("layers", "Table 1 of the paper, measured: what each layer type costs"),
-        "completions": ("completions", "bash | zsh | fish: complete commands, options and values in a shell"),
     },
 }
 VERBS = {verb: found for group in GROUPS.values() for verb, found in group.items()}
@@ -88,7 +87,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 79
 
 
+def _complete() -> None:
+    """What a shell offers for the command; for the rest of the line the command's own parser does (argcomplete)."""
+    import argparse
+
+    import argcomplete
+
+    *_, words, _ = argcomplete.split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))
+    if len(words) > 1 and words[1] in VERBS:
+        os.environ["_ARGCOMPLETE"] = "2"  # the words before the options are two
+        import_module(f"lightning_tfm.cli.{VERBS[words[1]][0]}").main(words[1], [])
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("command", choices=VERBS)
+    argcomplete.autocomplete(parser)
+
+
 def _main(arguments: list[str]) -> int:
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
         return 0 if arguments else 2
