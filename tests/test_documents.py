@@ -98,6 +98,16 @@ def test_every_picture_is_one_that_the_script_takes_and_is_shown():
     assert taken == set(re.findall(r"_static/screens/([\w-]+\.png)", text))
 
 
+def test_code_that_a_page_includes_is_there():
+    found = []
+    for path in (ROOT / "docs").rglob("*.md"):
+        for file, name in re.findall(r"{literalinclude} (\S+)\n:pyobject: (\w+)", path.read_text(encoding="utf-8")):
+            source = (path.parent / file).read_text(encoding="utf-8")
+            found.append(name)
+            assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), f"{path.name}: {name}"
+    assert len(found) > 3
+
+
 class Page(HTMLParser):
     """What a page names: ids, links, and what a browser would fetch to show it."""
 

@@ -172,7 +172,7 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base") -> str:
     if not found:
         return f"Nothing is compared with {to} yet."
     if any(entry.verdict not in ("", UNTESTABLE) for _, entry in found) and not tested:
-        return f"No change is found to differ from {to}."
+        return f"No change differs significantly from {to}."
     sign = 1 if axis.lower_is_better else -1
     sides = [
         sorted((p for p in tested or found if p[1].estimate * sign * side > 0), key=lambda p: -abs(p[1].estimate))

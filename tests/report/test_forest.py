@@ -167,7 +167,7 @@ def test_rows_are_sorted_the_worst_first_and_scored_by_the_verdict():
 
 def test_the_sentences_say_what_was_found_and_never_more():
     assert finding(PPL, LINES) == "Half the width and dropout 0.2 cost."
-    assert finding(PPL, LINES[2:]) == "No change is found to differ from base."
+    assert finding(PPL, LINES[2:]) == "No change differs significantly from base."
     assert finding(PPL, []) == "Nothing is compared with base yet."
     said = tally(LINES, "5 seeds", "the paper")
     assert said == (
