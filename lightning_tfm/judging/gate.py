@@ -16,7 +16,7 @@ which is never below Bonferroni's level. Each candidate is tested once, or at it
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -101,12 +101,8 @@ class Kept:
             raise UserError(f"{path}: was edited or damaged; what was spent is not known any more. Restore it")
         return cls(path, found)
 
-    @property
-    def checksum(self) -> str:
-        return _digest(self.content)
-
     def write(self) -> None:
-        write_atomic(self.path, to_json(self.content | {"checksum": self.checksum}))
+        write_atomic(self.path, to_json(self.content | {"checksum": _digest(self.content)}))
 
 
 def _digest(content: Any) -> str:
@@ -125,6 +121,8 @@ class Gate:
     family: Path | None = None
     candidates: int | None = None
     """of a family that begins; None: CANDIDATES"""
+    all_of_base: bool = False
+    """whether a look has all of base's seeds, and not as many as the row's"""
 
     def answer(self, beside: Path) -> Answer:
         """`beside`: the scores, whose folder keeps what was declared. Raises UserError."""
@@ -146,6 +144,9 @@ class Gate:
     def _key(self) -> str:
         return json.dumps([self.row, self.base, self.aims[0].name])
 
+    def _seeds(self, row: str) -> int:
+        return len(self.scores.of(row, self.aims[0].name))
+
     def _looked(self, kept: Kept, level: float) -> Answer:
         """The smallest p of all looks that the seeds allow, each over its share of the level."""
         declared = kept.content.setdefault("looks", {}).setdefault(
@@ -157,8 +158,7 @@ class Gate:
             raise UserError(
                 f"--looks: {before} was declared for '{self.row}', {now} was not; looks cannot be added later"
             )
-        seeds = {row: list(self.scores.of(row, self.aims[0].name)) for row in (self.row, self.base)}
-        have = min(map(len, seeds.values()))
+        have = self._seeds(self.row) if self.all_of_base else min(map(self._seeds, (self.row, self.base)))
         best: tuple[float, Answer] | None = None
         for n, share in zip(self.looks, shares(self.looks), strict=True):
             if n > have:
@@ -175,11 +175,12 @@ class Gate:
 
     def _look(self, found: dict[str, Any], n: int, share: float, level: float) -> dict[str, Any]:
         """Taken once; taken before, as it was found. Raises UserError where its scores have changed."""
-        first = _first(self.scores, n)
+        of_base = self._seeds(self.base) if self.all_of_base else n
+        of_base = found.get(str(n), {}).get("seeds of base", of_base)
+        first = _first(self.scores, n, {self.base: of_base})
         digest = _digest([first.of(row, self.aims[0].name) for row in (self.row, self.base)])
         if str(n) not in found:
-            line = self._tested(first, share, level)
-            found[str(n)] = {"digest": digest, **line}
+            found[str(n)] = {"digest": digest, "seeds of base": of_base, **self._tested(first, share, level)}
         if found[str(n)]["digest"] != digest:
             raise UserError(
                 f"{self.scores.source}: the first {n} seeds of '{self.row}' or '{self.base}' have changed since"
@@ -202,23 +203,24 @@ class Gate:
 
     def _in_family(self, kept: Kept, path: Path) -> Answer:
         family, before = Kept.read(path), kept.content.setdefault("families", {}).get(str(path.resolve()))
-        if before and (not family.content or family.checksum != before):
-            what = "is lost" if not family.content else "is not as this gate left it"
-            raise UserError(f"{path}: {what}; what its candidates spent is not known any more. Restore it")
+        begun = [one["key"] for one in family.content.get("tested", [])]
+        if before and (not family.content or begun[: len(before)] != before):
+            what = "is lost" if not family.content else "has fewer candidates than this gate tested"
+            raise UserError(f"{path}: {what}; what they spent is not known any more. Restore it")
         if family.content.get("candidates", self.candidates) != (self.candidates or family.content.get("candidates")):
             raise UserError(f"{path}: was begun for {family.content['candidates']} candidates, not {self.candidates}")
         if not family.content:
             family.content = {"rule": "LOND", "level": ALPHA, "candidates": self.candidates or CANDIDATES, "tested": []}
         answer = self._candidate(family)
         family.write()
-        kept.content["families"][str(path.resolve())] = family.checksum
+        kept.content["families"][str(path.resolve())] = [one["key"] for one in family.content["tested"]]
         return answer
 
     def _candidate(self, family: Kept) -> Answer:
         tested, most = family.content["tested"], family.content["candidates"]
         own = next((one for one in tested if one["key"] == self._key()), None)
-        have = min(len(self.scores.of(row, self.aims[0].name)) for row in (self.row, self.base))
-        if own is None and have < (self.looks[0] if self.looks else LEAST):
+        have = self._seeds(self.row)
+        if own is None and min(have, self._seeds(self.base)) < (self.looks[0] if self.looks else LEAST):
             return plain(judged(self.scores, self.aims[:1], self.base), self.row)  # nothing is spent
         if own is None:
             if len(tested) == most:
@@ -236,19 +238,19 @@ class Gate:
                 f"again, declare its looks beforehand: --looks {looks[0]},{have}"
             )
         of_own = Kept(family.path, own["content"])
-        answer = replace(self, looks=looks)._looked(of_own, own["level"])
+        answer = replace(self, looks=looks, all_of_base=not self.looks)._looked(of_own, own["level"])
         own["kept"] = own["kept"] or answer.code == KEEP
         return Answer(
             answer.code, answer.line | {"candidate": tested.index(own) + 1, "of": most, "level": own["level"]}
         )
 
 
-def _first(scores: Scores, n: int) -> Scores:
-    """The first n seeds of every row, in their order."""
+def _first(scores: Scores, n: int, more: Mapping[str, int]) -> Scores:
+    """The first n seeds of every row, in their order; `more`: of some rows another number."""
     names = {metric for run in scores.runs.values() for one in run.values() for metric in one}
     found = Scores(scores.source)
     for row, runs in scores.runs.items():
         for metric in names:
-            for seed in list(scores.of(row, metric))[:n]:
+            for seed in list(scores.of(row, metric))[: more.get(row, n)]:
                 found.runs.setdefault(row, {}).setdefault(seed, {})[metric] = runs[seed][metric]
     return found

@@ -79,6 +79,7 @@ def test_a_family_shares_one_budget_and_its_file_is_not_begun_anew(tmp_path, cap
     path = write(tmp_path / "scores.csv", rows | {"few": [1.0, 2.0]})
     code, line = asked(capsys, path, "a", *more)
     assert code == 0 and line["level"] == pytest.approx(0.005) and line["candidate"] == 1
+    first = line
     assert asked(capsys, path, "a", *more)[1] == line, "asked again, nothing is spent"
     assert asked(capsys, path, "few", *more)[0] == 3, "too few seeds spend nothing"
     code, line = asked(capsys, path, "b", *more)
@@ -92,10 +93,22 @@ def test_a_family_shares_one_budget_and_its_file_is_not_begun_anew(tmp_path, cap
         code, said = asked(capsys, path, "c", *more)
         assert code == 2 and str(family) in said["error"] and "not known any more" in said["error"]
     family.write_bytes(kept)
-    write(path, rows | {"c": normal(0, 8, 4), "base": normal(0, 8, 1)})
-    code, said = asked(capsys, path, "a", *more, "--base", "base")
-    assert code in (0, 2)
+    write(path, rows | {"base": normal(0, 9, 1)})
+    again = asked(capsys, path, "a", *more)[1]
+    assert (again["p"], again["candidate"]) == (first["p"], 1), "what base gained since changes nothing"
+    write(path, rows | {"a": [*rows["a"], 9.0]})
+    code, said = asked(capsys, path, "a", *more)
+    assert code == 2 and "was tested at 5 seeds, and has 6 now" in said["error"]
     assert asked(capsys, path, "c", *more[:2], "--candidates", "11")[0] == 2
+
+
+def test_a_family_may_have_a_file_of_scores_for_each_candidate(tmp_path, capsys):
+    more = ("--family", str(tmp_path / "family.json"))
+    base = {"base": normal(0, 12, 1)}
+    for i, name in enumerate("abab"):
+        path = write(tmp_path / f"{name}.csv", base | {name: normal(9, 5, ord(name))})
+        code, line = asked(capsys, path, name, *more)
+        assert (code, line["candidate"], line["of"]) == (0, 1 + i % 2, 200)
 
 
 def test_a_family_that_is_spent_is_refused(tmp_path, capsys):
