@@ -23,7 +23,7 @@ from lightning_tfm.study.mistakes import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row, near_rows
 from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.solve import solved_lines
-from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save
+from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save, without_hidden
 from lightning_tfm.study.sweeps import Sweep, read_sweep
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
     from lightning_tfm.queue.row_data import rows_data
 
     base = settings.base
+    if file_of(settings.out, name).is_file():
+        rows = without_hidden(rows, load_as(Ablation, settings.out, name))
     prepared = prepare(base.data, settings.out, progress_of(name))
     study = Ablation(
         name=name,

@@ -371,8 +371,7 @@ class Ablation(Study):
             )
         labels = {row.name: row.label for row in old.rows}
         rows = [replace(row, label=row.label or labels.get(row.name, "")) for row in self.rows]
-        apart = [(own_name(row), row.change) for row in old.hidden]
-        rows = _union(old.rows, [row for row in rows if (row.name, row.change) not in apart], key=lambda row: row.name)
+        rows = _union(old.rows, without_hidden(rows, old), key=lambda row: row.name)
         seeds = _union(old.seeds, self.seeds, key=lambda seed: seed)
         data, classes = old.data | self.data, old.classes | self.classes
         return replace(
@@ -554,6 +553,12 @@ class Search(Study):
 
 
 AnyStudy = TypeVar("AnyStudy", bound=Study)
+
+
+def without_hidden(rows: Iterable[Row], study: Ablation) -> list[Row]:
+    """Of `rows` those that are not hidden in `study`: another change under the name of a hidden one is another row."""
+    apart = [(own_name(row), row.change) for row in study.hidden]
+    return [row for row in rows if (row.name, row.on(study.base).change) not in apart]
 
 
 def own_name(row: Row) -> str:

@@ -163,6 +163,11 @@ def test_a_row_that_the_sweep_file_lost_is_named_by_sweep_status_and_table(tmp_p
     for verb in ("table", "status"):
         assert main([verb, "small", "--out", str(out)]) == 0 and words in capsys.readouterr().err
     said(capsys, "study", "hide", "small", "A-h1", "--out", str(out))
+    given = []
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", lambda study, cells, *rest, **how: given.extend(cells) or [])
+    assert call("sweep", tmp_path, table) == call("plan", tmp_path, table) == 0
+    assert {cell.row for cell in given} == {"base", "A-h4"}, "the file names it, and it trains no further"
+    capsys.readouterr()
     assert main(["status", "small", "--out", str(out)]) == 0
     assert (
         f"small: 1 row hidden: A-h1 (hidden) (lightning-tfm study show small ROW --out {out})"
