@@ -69,7 +69,11 @@ def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[i
             raise UserError(f"{path.parent / LOOKS}: the study uses seeds other than {', '.join(map(str, seeds))}")
         _save(before, asked, seeds, root)
         return before, seeds
-    if path.is_file() and set(load_as(Ablation, root, asked.name).seeds) - set(seeds[: plan.first]):
+    there = load_as(Ablation, root, asked.name) if path.is_file() else None
+    if there is not None and there.hidden:
+        why = "it has hidden rows, which no look would count"
+        raise UserError(f"{path}: {why}; --seeds auto needs a separate study: --name")
+    if there is not None and set(there.seeds) - set(seeds[: plan.first]):
         raise UserError(
             f"{path}: its seeds were fixed beforehand, so its interim analyses were not counted; "
             "--seeds auto needs a separate study: --name"

@@ -8,6 +8,7 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue import rounds
 from lightning_tfm.queue.open import make_queue
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
@@ -136,6 +137,10 @@ def test_a_row_under_looks_stays_and_what_it_was_tuned_to_follows(tmp_path: Path
     with pytest.raises(UserError, match="its rows are fixed"):
         hide(tmp_path, "made", "A-h4")
     (folder / "looks.json").unlink()
+    hide(tmp_path, "made", "A-h4")
+    with pytest.raises(UserError, match="it has hidden rows, which no look would count"):
+        rounds.begin(one.study, {"first_seeds": 3, "max_seeds": 8}, tmp_path)
+    show(tmp_path, "made", "A-h4")
     rows = [{"row": row, "value": 2, "ppl": {"2": 1.0, "4": 2.0}} for row in ROWS]
     plain = {"key": "model.N", "values": [2, 4], "seeds": [9], "study": "made-tuning", "cost": {}, "rows": rows}
     (folder / FILE).write_text(json.dumps(plain))

@@ -33,7 +33,7 @@ class Trainer:
         file_of(self.made.root, "made").unlink()
         self.study = replace(self.made.study, seeds=[1])
 
-    def __call__(self, study, cells, root, resources, start):
+    def __call__(self, study, cells, root, resources, start, again):
         rows = {row.name: row for row in study.rows}
         new = [c for c in cells if not self.made.folder(rows[c.row], c.seed).finished() and c.row not in self.never]
         self.batches.append([(c.row, c.seed) for c in new])
