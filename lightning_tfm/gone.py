@@ -16,7 +16,7 @@ GONE = {
     "data.max_types": "leave it out: every word is counted",
     "slurm.nodes": "a run's devices are on one node; one run over several takes torchrun: docs/howto/cluster.md",
     "study drop": "lightning-tfm study hide STUDY ROW takes a row out of the table; it stays in every correction",
-    "study rename": "a label in the sweep file's rows renames a row on every page; its name stays",
+    "study rename": "a label in the sweep file's rows renames a row in every report; its name stays",
     "tune --seeds": "a trial is one run at base's seed; tune ends with a sweep that tests the best trial at new seeds",
     "trainer.packed": "leave it out: every step is padded, and a run that began packed continues from its checkpoint",
 }

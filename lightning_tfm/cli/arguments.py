@@ -212,7 +212,7 @@ def make_parser(
         return parser
     text = "YAML file; several merge left to right"
     parser.add_argument("--config", action=_Given, default=argparse.SUPPRESS, metavar="FILE", help=text)
-    about = "Of one run; a study has its rows and seeds from its file."
+    about = "Options of a single run; a study takes rows and seeds from its file."
     single: argparse._ActionsContainer = parser.add_argument_group("single", about) if of_study else parser
     for name, kind in PLAIN.items():
         (parser if name == "out" else single).add_argument(f"--{name}", action=_Given, type=kind, help=HELP[name])

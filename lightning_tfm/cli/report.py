@@ -32,10 +32,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--reference", metavar="ROW", help="row that differences, p and verdicts refer to [base]")
     parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
-    parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE, …")
+    parser.add_argument(
+        "--collect",
+        action="store_true",
+        help="first compute what needs the trained weights: attention maps, calibration, …",
+    )
     parser.add_argument("--figures", metavar="DIR", help="write the main figure there, in two widths, and nothing else")
     parser.add_argument("--as", choices=tuple(KINDS), help=f"of --figures [{next(iter(KINDS))}]")
-    parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")
+    parser.add_argument("--serve", action="store_true", help="show the report on 127.0.0.1, refreshed as runs finish")
     parser.add_argument("--port", type=int, help=f"port of --serve; 0: any free one [{PORT}]")
     options = parse_plain(parser, argv)
     check_layout(options)
@@ -44,7 +48,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     name = options["study"] or _only(root)
     if options["collect"]:
         if isinstance(load(root, name), Search):
-            raise UserError(f"--collect: '{name}' is a search; what needs the models is computed only for tables")
+            raise UserError(
+                f"--collect: '{name}' is a search; what needs the trained weights is computed only for tables"
+            )
         from lightning_tfm.cli.collect import collect_study
 
         collect_study(name, root, say)
@@ -64,7 +70,7 @@ def _figures(name: str, root: Path, options: dict[str, Any]) -> int:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--figures={folder}: is a file; name a folder, which is made if missing")
     if isinstance(load(root, name), Search):
-        raise UserError(f"--figures={folder}: '{name}' is a search; its pictures are on its page")
+        raise UserError(f"--figures={folder}: '{name}' is a search; its pictures are in its report")
     forest = forest_of(make(name, root, options["reference"]).summary)
     if not forest.lines:
         raise UserError(
@@ -84,7 +90,7 @@ def _check_served(options: dict[str, Any]) -> None:
         raise UserError(f"--as={options['as']}: only with --figures")
     for name, default in (("to", None), ("format", OF_REPORTS[0]), ("figures", None)) if options["serve"] else ():
         if options[name] != default:
-            raise UserError(f"--{name}={options[name]}: --serve shows the page in the browser and writes no file")
+            raise UserError(f"--{name}={options[name]}: --serve shows the report in the browser and writes no file")
     for name, default in (("to", None), ("format", OF_REPORTS[0])) if options["figures"] is not None else ():
         if options[name] != default:
             raise UserError(f"--{name}={options[name]}: --figures writes pictures; their format is that of --as")

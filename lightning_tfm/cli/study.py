@@ -28,7 +28,9 @@ def add_options(parser: Parser) -> None:
     group.add_argument("--devices-per-run", type=int, default=0, help="processes of each run, each with its own device")
     group.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
     group.add_argument("--launcher", choices=["local", "slurm"], help="where the workers run [local]")
-    group.add_argument("--no-shared-files", action="store_true", help="the other machines do not see --out")
+    group.add_argument(
+        "--no-shared-files", action="store_true", help="workers on other machines do not share the --out folder"
+    )
     parser.add_fields("slurm", Slurm)
 
 

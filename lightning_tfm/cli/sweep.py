@@ -97,7 +97,9 @@ def add_table_options(parser: Parser) -> None:
     parser.add_argument("--name", help="name of the study [as in the file]")
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3, or auto")
     parser.add_argument("--only", metavar="ROW,…", help=ONLY)
-    parser.add_argument("--tune", help="KEY=V1,V2,…: every row at its own best value, e.g. training.lr_factor=0.5,1,2")
+    parser.add_argument(
+        "--tune", help="KEY=V1,V2,…: tune KEY separately for every row, e.g. training.lr_factor=0.5,1,2"
+    )
     group = parser.add_argument_group("seeds", "For --seeds auto, which adds seeds to undecided rows, and --tune.")
     group.add_argument("--first-seeds", type=int, help=f"--seeds auto: seeds of every row to begin with [{FIRST}]")
     group.add_argument(

@@ -19,7 +19,7 @@ RING = DISC + "M-2.7 0a2.7 2.7 0 1 0 5.4 0a2.7 2.7 0 1 0-5.4 0z"
 
 def section(found: FactorSummary | None) -> Section:
     """Of a page."""
-    title = "What each field is worth"
+    title = "The effect of each field"
     if found is None or not found.effects:
         return Section("factors", title)
     levels = {factor.key: factor.levels for factor in found.factors}
