@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from lightning_tfm.cli.arguments import documentation
+from lightning_tfm.cli.main import VERBS
+from lightning_tfm.config import Model
+from tests.documents import load
+
 ROOT = Path(__file__).parents[1]
 READ = [ROOT / name for name in ("README.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
 READ += [
@@ -18,7 +23,7 @@ GUIDES = [path for path in READ if path.parent.name == "howto" or path.name in (
 GUIDES = [path for path in GUIDES if path.name != "parts.md"]
 GUIDES += [ROOT / "docs" / name for name in ("first-ablation.md", "attention.md")]
 LONGEST = 35
-"""words of a sentence of README, tutorials and how-tos"""
+"""words of a sentence of README, tutorials, how-tos and help"""
 MOST = 30_000
 INSTEAD = {
     r"invented language": "synthetic language",
@@ -64,6 +69,14 @@ def name(path: Path) -> str:
 @pytest.mark.parametrize("path", GUIDES, ids=name)
 def test_sentences_are_short(path):
     assert not long_sentences(path.read_text(encoding="utf-8"))
+
+
+def test_help_is_short():
+    generated = load("generated")
+    told = [text for module in (Model.__module__, "lightning_tfm.config") for text in documentation(module).values()]
+    for parser in map(generated.parser_of, VERBS):
+        told += [parser.description or "", *(action.help or "" for action in generated.own_options(parser))]
+    assert len(told) > 300 and not [text for text in told if long_sentences(text)]
 
 
 def test_a_long_sentence_is_seen():
