@@ -130,7 +130,7 @@ def _help() -> str:
     from lightning_tfm.cli.terminal import fitted
     from lightning_tfm.runs.outcome import meanings
 
-    lines = []
+    lines: list[str] = []
     for group, found in GROUPS.items():
         lines += ["", f"{group}:", *(f"  {verb:12} {text}" for verb, (_, text) in found.items())]
     codes = [f"  {code:<12} {text}" for code, text in sorted(meanings().items())]
