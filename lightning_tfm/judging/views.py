@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.judging.scores import Aim
 from lightning_tfm.judging.verdicts import SEEDS_ONLY, WITH_ITEMS, Judged, Judgement
 from lightning_tfm.plurals import plural, signed
-from lightning_tfm.report.blocks import Block, Cell, Column, Data, Figures, Notes, Section, Table, Widest
+from lightning_tfm.report.blocks import Block, Cell, Column, Data, Figures, Notes, Section, Table, Text, Widest
 from lightning_tfm.report.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.stats.base_alone import CHEAPEST
 from lightning_tfm.report.stats.statistics import ALPHA
@@ -143,7 +143,7 @@ def _p(p: float) -> str:
 def notes(judgement: Judgement) -> list[str]:
     """What the numbers mean, and what is missing."""
     first, logs, to = judgement.aims[0], [one.name for one in judgement.aims if one.log], _to(judgement)
-    found = [f"{to} may be what stands apart: {judgement.alone}; {CHEAPEST}"] * bool(judgement.alone)
+    found = _apart(judgement)
     found += [
         "mean ± standard deviation (n-1)"
         + (f"; of {', '.join(logs)} the geometric mean, ± of logarithms in percent" if logs else "")
@@ -162,6 +162,11 @@ def notes(judgement: Judgement) -> list[str]:
     if any(one.verdict == UNDECIDED for one in rows):
         found.append("seeds: of the row and of base, to find the difference if it is as estimated")
     return [*found, *judgement.notes]
+
+
+def _apart(judgement: Judgement) -> list[str]:
+    said = f"{judgement.base} may be what stands apart: {judgement.alone}; {CHEAPEST}"
+    return [said] * bool(judgement.alone)
 
 
 def _to(judgement: Judgement) -> str:
@@ -183,14 +188,18 @@ def terminal(judgement: Judgement, width: int = 79, colour: bool = False) -> str
 
 def sections(judgement: Judgement) -> list[Section]:
     """The forest, the tables, the seeds, the method, on a page."""
-    from lightning_tfm.report.forest_picture import wide
+    from markupsafe import Markup
 
-    pictures = [(wide(forest(judgement)), ""), (seeds_picture(judgement), "One dot per run; the bar is the mean.")]
-    shown = [Figures([one]) if one[0] else None for one in pictures]
+    from lightning_tfm.report.forest_picture import wide
+    from lightning_tfm.report.svg import tag
+
+    made, dots = forest(judgement), seeds_picture(judgement)
+    picture = Markup(tag("div", wide(made), class_="forest"))
+    said = [made.title, made.scope, *_apart(judgement)]
     return [
-        Section("forest", "Differences", [one for one in shown[:1] if one]),
+        Section("forest", "Differences", [Text(said), *[Figures([(picture, "")])] * bool(made.lines)]),
         Section("rows", "Rows", [table(judgement, aim) for aim in _aims(judgement)]),
-        Section("seeds", "Seeds", [one for one in shown[1:] if one]),
+        Section("seeds", "Seeds", [Figures([(dots, "One dot per run; the bar is the mean.")])] * bool(dots)),
         Section("method", "How to read this", [Notes(notes(judgement))]),
     ]
 

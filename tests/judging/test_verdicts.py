@@ -157,6 +157,7 @@ def test_the_command_prints_every_format_and_writes_page_and_pictures(tmp_path: 
     assert {one["row"] for one in json.loads(said["json"])["rows"]} == set(THREE)
     assert main([*asked, "--format", "html", "--figures", str(tmp_path / "fig")]) == 0
     page = (tmp_path / "judge.html").read_text()
+    assert 'class="forest"' in page and "Of 3 changes" in page, "what was found is said over the figure"
     assert page.count("<svg") >= 2 and "practically equal" in page
     assert {file.name for file in (tmp_path / "fig").iterdir()} == {"forest-loss.svg", "seeds.svg"}
 
