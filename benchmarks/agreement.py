@@ -1,4 +1,4 @@
-"""How often the intervals of the agreement with the paper hold the truth (report/agreement.py).
+"""How often the intervals of the agreement with the paper hold the truth (report/analyses/agreement.py).
 
     python benchmarks/agreement.py > benchmarks/results/agreement.txt        (some minutes on one thread)
 
@@ -23,7 +23,7 @@ import numpy as np
 import scipy
 from scipy import stats
 
-from lightning_tfm.report.agreement import less_null, rank_correlation, standard_errors
+from lightning_tfm.report.analyses.agreement import less_null, rank_correlation, standard_errors
 from lightning_tfm.report.stats.statistics import ALPHA, spearman
 
 SEED = 13

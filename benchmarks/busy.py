@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from lightning_tfm.runs.environment import cpu_model
-from lightning_tfm.runs.threads import WAITING
+from lightning_tfm.runs.process.threads import WAITING
 
 SECONDS = 4.0
 WAYS: dict[str, tuple[int, dict[str, str]]] = {

@@ -3,8 +3,8 @@
     python benchmarks/effects.py > benchmarks/results/effects.txt        (some minutes on one thread)
 
 Effects: all combinations of some fields, five seeds each; a family (main effects, or interactions, of one metric) is
-false where any of its p, corrected as in report/factors.py, is below 5 %. Comparisons: two studies of base and 19 or 5
-rows, five seeds each; a family is the rows of one metric, corrected as in report/comparison.py. Noise of seeds alone:
+false where any of its p, by analyses/factors.py, is below 5 %. Comparisons: two studies of base and 19 or 5
+rows, five seeds each; a family is the rows of one metric, corrected as in across/comparison.py. Noise of seeds alone:
 
 equal       all combinations or rows alike, normal
 factor 3    standard deviations drawn log-uniformly between 1/3 and 3; factor 30: between 1/sqrt(30) and sqrt(30)
@@ -21,9 +21,9 @@ from datetime import date
 import numpy as np
 import scipy
 
-from lightning_tfm.report import factors
-from lightning_tfm.report.comparison import minus
-from lightning_tfm.report.factors import Effect
+from lightning_tfm.report.across.comparison import minus
+from lightning_tfm.report.analyses import factors
+from lightning_tfm.report.analyses.factors import Effect
 from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg

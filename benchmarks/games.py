@@ -106,7 +106,7 @@ def decode(options: Namespace) -> None:
 
 
 def _quality(player: Player, lines: list[list[int]], prepared, sizes: dict[str, Any]) -> str:
-    from lightning_tfm.scoring import bleu
+    from lightning_tfm.bleu import bleu
 
     split = prepared.split(sizes["experiment"]["data"]["test"])
     texts = [""] * len(split)
@@ -173,10 +173,10 @@ def input(options: Namespace) -> None:
 
 
 def _encode_rate(e, options: Namespace) -> float:
-    from lightning_tfm.data.build import BATCH
-    from lightning_tfm.data.corpora import make_corpus
-    from lightning_tfm.data.store import SIDES, SplitWriter
-    from lightning_tfm.data.word_encoder import WordEncoder
+    from lightning_tfm.data.sources.files import make_corpus
+    from lightning_tfm.data.text.build import BATCH
+    from lightning_tfm.data.text.word_encoder import WordEncoder
+    from lightning_tfm.data.token_store import SIDES, SplitWriter
 
     prepared = prepare(e.data, options.root)
     pairs = list(make_corpus(e.data).lines(e.data.train))

@@ -12,9 +12,9 @@ import numpy as np
 
 from lightning_tfm.config import Experiment, Hardware, from_dict, override, to_dict
 from lightning_tfm.data.batch import make_batch, pad
+from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.module import TranslationData
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.yaml_files import read_yaml
 

@@ -18,9 +18,9 @@ from lightning_tfm.data.batch import Step, make_batch
 from lightning_tfm.runs.environment import cpu_model
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
+from lightning_tfm.training.counters import Tally
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
-from lightning_tfm.training.tally import Tally
 
 V, LENGTH, SENTENCES, NEVER = 37000, 19, 100, 1 << 40
 

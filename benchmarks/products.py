@@ -16,10 +16,10 @@ from torch.profiler import profile
 from lightning_tfm.accel.onednn import PackedTransformer
 from lightning_tfm.config import Experiment, Model, Training
 from lightning_tfm.data.batch import make_batch
-from lightning_tfm.model.search import beam_search
+from lightning_tfm.model.beam_search import beam_search
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.environment import cpu_model
-from lightning_tfm.runs.freed_memory import keep_freed_memory
+from lightning_tfm.runs.malloc import keep_freed_memory
 from lightning_tfm.training.module import TransformerModule
 
 MODEL = Model(N=3, d_model=256, d_ff=1024, h=4, d_k=64, d_v=64)

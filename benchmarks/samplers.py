@@ -17,8 +17,8 @@ import optuna
 from scipy.stats import wilcoxon
 
 from lightning_tfm.config import Experiment
-from lightning_tfm.keys import generator
-from lightning_tfm.queue.sampling import make_sampler
+from lightning_tfm.queue.searches.sampling import make_sampler
+from lightning_tfm.rng import generator
 from lightning_tfm.study.sweeps import read_search
 
 NOISE = 0.02

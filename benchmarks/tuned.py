@@ -1,4 +1,4 @@
-"""How often a tuned study is wrong: A/A studies whose rows choose their rate at n_t tuning seeds (report/choice.py).
+"""How often a tuned study is wrong: A/A studies whose rows choose their rate at n_t tuning seeds (selection_error.py).
 
     python benchmarks/tuned.py > benchmarks/results/tuned.txt        (some minutes on one thread)
     python benchmarks/tuned.py --seed 2611 --studies 300 > benchmarks/results/tuned-fresh.txt
@@ -19,10 +19,10 @@ import numpy as np
 import scipy
 from scipy import stats
 
-from lightning_tfm.report import choice
+from lightning_tfm.report import selection_error
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, SentenceNoise, compare, prior_df
-from lightning_tfm.study.tuned import TunedRow, TuningSummary
+from lightning_tfm.study.row_tuning import TunedRow, TuningSummary
 
 SEED = 24
 RESPONSES = [(3.6, 0.2, False), (3.6, 0.35, False), (3.6, 0.0, False), (1.5, 0.0, False), (1.5, 0.25, False)]
@@ -65,11 +65,11 @@ def study(rng: np.random.Generator, kind: Kind, c: float, at: float, unequal: bo
         for name, taken, ppl in zip(names, taken_R, ppl_RV, strict=True)
     ]
     tuning = TuningSummary("training.lr_factor", values, list(range(kind.tuning_seeds)), "", None, None, None, rows)
-    chosen = choice.weigh(tuning, dict(zip(names, y.tolist(), strict=True)))
+    chosen = selection_error.weigh(tuning, dict(zip(names, y.tolist(), strict=True)))
     n_R, variance_R, zero_R = np.full(R, kind.seeds), y.var(1, ddof=1), np.zeros(R)
     prior = prior_df(variance_R[None], n_R - 1)
     d = compare(y.mean(1), variance_R, n_R, SentenceNoise(zero_R, zero_R), np.inf, prior)
-    wide = choice.widened(d, np.array([chosen[name].loss for name in names]))
+    wide = selection_error.widened(d, np.array([chosen[name].loss for name in names]))
     before, after = (bool((benjamini_hochberg(x.p) < ALPHA).any()) for x in (d, wide))
     half, half_before = (stats.t.isf(ALPHA / 2, x.df[1:]) * x.se[1:] for x in (wide, d))
     return before, after, float((half / half_before).mean())

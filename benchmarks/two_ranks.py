@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.data.module import TranslationData
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.runs.ranks import fork_ranks
+from lightning_tfm.runs.process.ranks import fork_ranks
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.module import TransformerModule
 

@@ -38,15 +38,15 @@ import scipy
 from scipy import stats
 
 from lightning_tfm.metrics import METRICS, PRINTED
-from lightning_tfm.report import claims
 from lightning_tfm.report.sequential import HOPELESS
 from lightning_tfm.report.stats import power
 from lightning_tfm.report.stats import statistics as ours
 from lightning_tfm.report.stats.evidence import may_be_equal, prospect
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.stats.statistics import ALPHA, Differences, Estimate, SentenceNoise, compare, prior_df
-from lightning_tfm.study.looks import BUDGET, FIRST, Plan, late, linear
+from lightning_tfm.report.wording import claims
 from lightning_tfm.study.rows import all_rows
+from lightning_tfm.study.sequential import BUDGET, FIRST, Plan, late, linear
 
 S = 200
 """sentences; fewer than a real text has, which only makes the sentence noise harder to know"""

@@ -96,7 +96,7 @@ def _measured(address: str, root: Path, pid: int) -> dict[str, float]:
 def _browser(address: str, pid: int) -> dict[str, float]:
     from playwright.sync_api import sync_playwright
 
-    from tests.browser import chromium
+    from tests.helpers.browser import chromium
 
     paints = []
     with sync_playwright() as play:

@@ -108,8 +108,8 @@ def measure(folder: Path, root: Path) -> None:
 def open_and_plan(root: Path) -> None:
     """A fresh process: open the store, plan an epoch, make the first batch of a resumed run, then measure the input."""
     from lightning_tfm.config import Experiment, Training
+    from lightning_tfm.data.dataset import Prepared
     from lightning_tfm.data.module import StepLoader, TranslationData
-    from lightning_tfm.data.prepared import Prepared
 
     before, began = peak(), time.perf_counter()
     (store,) = (root / "data").iterdir()

@@ -35,8 +35,8 @@ from lightning_tfm.metrics import PRINTED
 from lightning_tfm.report.stats.evidence import Evidence, corrected
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA
-from lightning_tfm.report.verdict import judge
-from lightning_tfm.report.word import Word
+from lightning_tfm.report.wording.verdict import judge
+from lightning_tfm.report.wording.word import Word
 
 
 def is_true(word: Word, d: float, delta: float, pi: float, printed: float, tau: float) -> bool:

@@ -1,4 +1,4 @@
-"""How often the 95 % interval of a compute multiplier holds the truth (report/worth.py).
+"""How often the 95 % interval of a compute multiplier holds the truth (report/analyses/compute_multiplier.py).
 
     nice -n 19 python benchmarks/worth.py > benchmarks/results/worth.txt        (two minutes on one thread)
 
@@ -22,8 +22,8 @@ import numpy as np
 import scipy
 from scipy.interpolate import PchipInterpolator
 
+from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, multiplier
 from lightning_tfm.report.stats import statistics
-from lightning_tfm.report.worth import MeanCurve, multiplier
 
 SEED = 27
 STEPS = np.arange(1, 9) * 250

@@ -15,8 +15,8 @@ import torch
 import lightning_tfm as lt
 from lightning_tfm.model.attention import with_past
 from lightning_tfm.model.attention_types import masked_softmax, scaled_scores
-from lightning_tfm.report.grid import grid
-from lightning_tfm.report.svg import standing_alone
+from lightning_tfm.report.charts.grid import grid
+from lightning_tfm.report.charts.svg import standing_alone
 from lightning_tfm.results import RunResults
 
 SOURCE, TARGET = "A woman in a red shirt is holding a ball.", "Eine Frau in einem roten Hemd hält einen Ball."

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, cast
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import GONE, refuse
 from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for every reader of one
-from lightning_tfm.parts import CORPORA, LAYERS, SCHEMES, may_act
+from lightning_tfm.registry import CORPORA, LAYERS, SCHEMES, may_act
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """What a translation is scored by, each metric declared once. No torch, no numpy.
 
 A metric is one line here. What tests it, prints it in every format, draws it and ranks by it reads its traits there.
-A user-defined one is a class, counting.py:Summed, named by its path `module:Class`; it has the same traits as
+A user-defined one is a class, corpus_metrics.py:Summed, named by its path `module:Class`; it has the same traits as
 attributes.
 """
 
@@ -45,7 +45,7 @@ class Metric:
     columns: tuple[str, str] = ("", "")
     """of the table of sentences, whose sums' ratio is tested"""
     counted: str = ""
-    """class in counting.py, or the path `module:Class` of one, of a metric that reads the translations"""
+    """class in corpus_metrics.py, or the path `module:Class` of one, of a metric that reads the translations"""
     asked: bool = False
     """whether it is added only where it is named: it means nothing for most texts"""
     field: str = ""
@@ -217,7 +217,7 @@ F1, PRECISION, RECALL = (
         name,
         digits=1,
         difference_digits=2,
-        counted=f"lightning_tfm.brackets:{name}",
+        counted=f"lightning_tfm.parseval:{name}",
         printed=False,
         asked=True,
     )
@@ -233,7 +233,7 @@ ILL_FORMED = replace(
     field="",
     key="",
     lower_is_better=True,
-    counted="lightning_tfm.brackets:IllFormed",
+    counted="lightning_tfm.parseval:IllFormed",
 )
 """of trees, as the three above: by EVALB's rules"""
 
@@ -252,7 +252,7 @@ class Metrics(dict[str, Metric]):
             raise UserError(f"metric '{name}': {nearest(name, known)} Or give the path of a class, module:Class")
         if name != f"{module}:{attribute}":
             return self[f"{module}:{attribute}"]
-        from lightning_tfm.user_modules import see_working_directory
+        from lightning_tfm.user_code.modules import see_working_directory
 
         see_working_directory()
         try:
@@ -260,11 +260,13 @@ class Metrics(dict[str, Metric]):
         except (ImportError, AttributeError, RecursionError) as error:
             raise UserError(f"metric '{name[:80]}': cannot import it ({error})") from error
         bases = {f"{c.__module__}:{c.__name__}" for c in getattr(found, "__mro__", ())}
-        whole = "lightning_tfm.counting:Summed" in bases and not inspect.isabstract(found) and hasattr(found, "WIDTH")
+        whole = (
+            "lightning_tfm.corpus_metrics:Summed" in bases and not inspect.isabstract(found) and hasattr(found, "WIDTH")
+        )
         if not (whole and isinstance(inspect.getattr_static(found, "score"), staticmethod)):
             raise UserError(
-                f"metric '{name}' must derive from Summed (lightning_tfm.counting) and define WIDTH, counts(self, "
-                "hypotheses) and, as a static method, score(sums)"
+                f"metric '{name}' must derive from Summed (lightning_tfm.corpus_metrics) and define WIDTH, "
+                "counts(self, hypotheses) and, as a static method, score(sums)"
             )
         for old, new in RENAMED.items():
             if old in vars(found) and not callable(getattr(found, old)):

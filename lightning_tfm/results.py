@@ -22,11 +22,11 @@ from lightning_tfm.inference.inspect import with_pieces
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.report.build import make
-from lightning_tfm.runs.as_scored import read_as_scored, without_other_test
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.study.looks import asked_cells
+from lightning_tfm.runs.rescored import read_as_scored, without_other_test
 from lightning_tfm.study.rows import find_row
+from lightning_tfm.study.sequential import asked_cells
 from lightning_tfm.study.study import Ablation, load_as
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch, said

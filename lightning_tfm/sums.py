@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.durable import write_atomic
+from lightning_tfm.atomic_io import write_atomic
 from lightning_tfm.errors import UserError
 
 KEY = "sha256"

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import yaml
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.strict import Flaw, Kind, made, with_control
+from lightning_tfm.schema import Flaw, Kind, made, with_control
 
 PACKAGE = Path(__file__).parent
 FOLDERS = ("experiments", "sweeps")
@@ -142,8 +142,8 @@ def read_yaml(name: str | Path) -> YamlFile:
         values = {}
     if not isinstance(values, dict):
         raise UserError(f"{path}: expected keys and values, got {values!r}")
-    if text := with_control(values):
-        raise UserError(f"{path}: {text!r} holds a control character: remove it")
+    if controlled := with_control(values):
+        raise UserError(f"{path}: {controlled!r} holds a control character: remove it")
     return YamlFile(path, values, lines)
 
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from lightning_tfm.runs.owner import started
-from lightning_tfm.runs.processes import forked, let_come
+from lightning_tfm.runs.process.forking import forked, let_come
+from lightning_tfm.runs.process.process_id import started
 from lightning_tfm.runs.record import Claimed, RunRecord, Segment
-from lightning_tfm.strict import Flaw, made
-from tests.waiting import wait_for
+from lightning_tfm.schema import Flaw, made
+from tests.helpers.waiting import wait_for
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"  # whatever the shell says: ranks have one thread, and are compared with one process
@@ -59,7 +59,7 @@ def own_files(tmp_path_factory: pytest.TempPathFactory) -> None:
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
-    from tests.browser import chromium
+    from tests.helpers.browser import chromium
 
     with sync_playwright() as play:
         started = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])

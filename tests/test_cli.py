@@ -18,9 +18,9 @@ from lightning_tfm.cli import terminal
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.meant import ALIASES
 from lightning_tfm.study.rows import load_rows
 from lightning_tfm.study.settings import PLAIN, SECTIONS, load_experiment
+from lightning_tfm.study.suggestions import ALIASES
 from lightning_tfm.yaml_files import shipped
 
 ROOT = Path(__file__).parents[1]

@@ -20,7 +20,7 @@ from lightning_tfm.config import (
     training_hash,
     training_identity,
 )
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError, nearest
 
 CHOICES = {"norm": "pre", "sinusoid_layout": "concatenated", "init": "unit_scaling", "schedule": "linear"}

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_tfm.bleu import bleu
 from lightning_tfm.config import Experiment, Hardware
-from lightning_tfm.data.long import LongText
 from lightning_tfm.data.module import StepLoader, TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import prepare
+from lightning_tfm.data.sources.length_buckets import LongText
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import SCHEMES
+from lightning_tfm.registry import SCHEMES
 from lightning_tfm.runs.trainer import make_trainer
-from lightning_tfm.scoring import bleu
 from lightning_tfm.training.evaluate import evaluate_lines
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
-from tests.tiny import WORDS, experiment, in_child, train, write_corpus
+from tests.helpers.tiny import WORDS, experiment, in_child, train, write_corpus
 
 V = 44
 

@@ -15,7 +15,7 @@ from lightning_tfm.gone import GONE
 from lightning_tfm.study.rows import load_rows
 from lightning_tfm.study.settings import SECTIONS
 from lightning_tfm.study.study import Ablation, from_plain
-from tests.tiny import in_child
+from tests.helpers.tiny import in_child
 
 ARCHIVES = Path(__file__).parent / "archives"
 """made by the program of commit f988f24"""

@@ -10,7 +10,7 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.leaks import check_own_classes
+from lightning_tfm.model.causality_check import check_own_classes
 from lightning_tfm.yaml_files import read_word
 from tests.dashboard.made import Folder
 

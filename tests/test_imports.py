@@ -16,67 +16,76 @@ PACKAGE = Path(lightning_tfm.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_files" not in path.parts)
 NAMES = {path.relative_to(PACKAGE).as_posix() for path in FILES}
 
-BASE = {"config", "errors", "gone", "keys", "metrics", "model.config", "parts", "pieces", "plurals", "strict"}
+BASE = {
+    "config",
+    "errors",
+    "gone",
+    "rng",
+    "metrics",
+    "model.config",
+    "registry",
+    "special_tokens",
+    "plural_words",
+    "schema",
+}
 MAY = {  # room or file -> rooms and files of ours that it may import
     "archives": set(),
     "errors": set(),
     "gone": {"errors"},
-    "keys": set(),
-    "metrics": {"errors", "user_modules"},
-    "parts": {"errors", "model.config"},  # its types alone
-    "pieces": set(),
-    "plurals": set(),
-    "config": {"errors", "gone", "model.config", "parts"},
-    "contradictions": {"config", "errors", "parts"},
-    "strict": {"errors"},
-    "yaml_files": {"errors", "strict"},
-    "durable": set(),
-    "counting": {"config", "errors", "metrics", "scoring", "user_modules"},
-    "brackets": {"counting", "data.treebank", "errors"},
-    "scoring": {"errors"},
-    "sums": {"durable", "errors"},
-    "code_identity": {"code_statements"},
-    "code_statements": set(),
-    "user_modules": {"code_identity", "code_statements", "errors"},
+    "rng": set(),
+    "metrics": {"errors", "user_code"},
+    "registry": {"errors", "model.config"},  # its types alone
+    "special_tokens": set(),
+    "plural_words": set(),
+    "config": {"errors", "gone", "model.config", "registry"},
+    "config_validation": {"config", "errors", "registry"},
+    "schema": {"errors"},
+    "yaml_files": {"errors", "schema"},
+    "atomic_io": set(),
+    "corpus_metrics": {"config", "errors", "metrics", "bleu", "user_code"},
+    "parseval": {"corpus_metrics", "data.treebank", "errors"},
+    "bleu": {"errors"},
+    "sums": {"atomic_io", "errors"},
+    "user_code": {"errors"},
     "model": BASE,
-    "data": BASE | {"archives", "durable", "sums", "user_modules"},
-    "training": BASE | {"model", "data", "scoring", "durable", "sums"},
+    "data": BASE | {"archives", "atomic_io", "sums", "user_code"},
+    "training": BASE | {"model", "data", "bleu", "atomic_io", "sums"},
     "accel": BASE | {"model", "data", "training"},
-    "study": BASE | {"contradictions", "model.size", "model.flops", "yaml_files", "durable", "user_modules"},
+    "study": BASE | {"config_validation", "model.size", "model.flops", "yaml_files", "atomic_io", "user_code"},
     "runs": BASE
-    | {"counting", "accel", "model", "data", "training", "scoring", "durable", "sums", "user_modules"}
-    | {"study.cell", "study.classes"},
-    "watch": {"durable", "errors", "metrics", "runs", "strict", "study", "sums"},
-    "queue": BASE | {"runs", "study", "watch", "durable", "data", "training.schedule", "yaml_files"},
-    "inference": BASE | {"counting", "accel", "model", "data", "training", "scoring", "durable", "sums", "runs"},
+    | {"corpus_metrics", "accel", "model", "data", "training", "bleu", "atomic_io", "sums", "user_code"}
+    | {"study.cell", "study.user_classes"},
+    "watch": {"atomic_io", "errors", "metrics", "runs", "schema", "study", "sums"},
+    "queue": BASE | {"runs", "study", "watch", "atomic_io", "data", "training.schedule", "yaml_files"},
+    "inference": BASE | {"corpus_metrics", "accel", "model", "data", "training", "bleu", "atomic_io", "sums", "runs"},
     "report": BASE
     | {
         "study",
-        "runs.directory",
-        "runs.as_scored",
+        "runs.folder",
+        "runs.rescored",
         "runs.divergence",
         "runs.folders",
         "runs.record",
         "watch",
         "data.gold",
         "data.prepare",
-        "data.prepared",
-        "counting",
+        "data.dataset",
+        "corpus_metrics",
         "archives",
-        "durable",
+        "atomic_io",
         "sums",
         "model.size",
         "measure.record",
     },
-    "judging": {"durable", "errors", "metrics", "plurals", "report"},
+    "judging": {"atomic_io", "errors", "metrics", "plural_words", "report"},
     "dashboard": BASE
-    | {"durable", "study", "runs.record", "watch", "report", "queue", "data.prepare", "data.prepared"},
+    | {"atomic_io", "study", "runs.record", "watch", "report", "queue", "data.prepare", "data.dataset"},
     "measure": BASE | {"model"},
     "cli": BASE
-    | {"accel", "model", "data", "training", "scoring", "user_modules", "yaml_files", "durable", "gone", "sums"}
+    | {"accel", "model", "data", "training", "bleu", "user_code", "yaml_files", "atomic_io", "gone", "sums"}
     | {"study", "runs", "watch", "queue", "inference", "report", "dashboard", "judging", "measure"},
     "results": BASE | {"inference", "model", "report", "runs", "study", "watch"},
-    "testing": BASE | {"contradictions", "model", "data", "study.classes", "training.schedule"},
+    "testing": BASE | {"config_validation", "model", "data", "study.user_classes", "training.schedule"},
 }
 ONLY_IN = {
     "lightning": {"data", "training", "runs", "judging"},
@@ -86,13 +95,13 @@ ONLY_IN = {
     "tensorboard": set(),  # through torch.utils.tensorboard
     "mlflow": set(),
     "pandas": {"judging"},
-    "sacrebleu": {"counting", "scoring"},
+    "sacrebleu": {"corpus_metrics", "bleu"},
     "sentencepiece": {"data"},
     "jinja2": {"report", "dashboard"},
     "markupsafe": {"report", "dashboard", "judging"},
     "starlette": {"dashboard"},
     "uvicorn": {"dashboard"},
-    "pydantic": {"strict"},
+    "pydantic": {"schema"},
     "hydra": set(),
     "jsonargparse": set(),
     "pytest": set(),
@@ -101,27 +110,27 @@ TORCH_FREE = [
     "config.py",
     "model/config.py",
     "errors.py",
-    "keys.py",
+    "rng.py",
     "metrics.py",
     "yaml_files.py",
     "model/size.py",
     "model/flops.py",
-    "parts.py",
+    "registry.py",
     "data/plan.py",
-    "data/store.py",
+    "data/token_store.py",
 ]
 TORCH_FREE += [
     "training/schedule.py",
     "study/rows.py",
-    "study/classes.py",
-    "user_modules.py",
+    "study/user_classes.py",
+    "user_code/modules.py",
     "study/study.py",
-    "runs/directory.py",
-    "runs/attempt.py",
+    "runs/folder.py",
+    "runs/process/attempt.py",
 ]
 TORCH_FREE += ["queue/queue.py", "queue/launch.py", "queue/worker.py", "runs/record.py"]
-OPTUNA_FREE = ["study/study.py", "runs/attempt.py", "runs/torchrun.py", "queue/resources.py"]
-OPTUNA_FREE += ["cli/fit.py", "cli/table.py"]
+OPTUNA_FREE = ["study/study.py", "runs/process/attempt.py", "runs/process/torchrun.py", "queue/resources.py"]
+OPTUNA_FREE += ["cli/train/fit.py", "cli/show/table.py"]
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -179,7 +188,10 @@ def wrong_ways(name: str) -> Iterator[str]:
 def test_what_must_start_fast_does_without_torch_scipy_stats_and_what_needs_no_queue_without_optuna():
     assert {name: found for name in TORCH_FREE if (found := [*reached(name, ("torch", "lightning"))])} == {}
     assert {name: found for name in OPTUNA_FREE if (found := [*reached(name, ("optuna",))])} == {}
-    assert [*reached("report/build.py", ("scipy.stats",)), *reached("report/comparison.py", ("scipy.stats",))] == []
+    assert [
+        *reached("report/build.py", ("scipy.stats",)),
+        *reached("report/across/comparison.py", ("scipy.stats",)),
+    ] == []
 
 
 def reached(name: str, foreign: tuple[str, ...]) -> Iterator[str]:

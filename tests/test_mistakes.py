@@ -19,8 +19,8 @@ from lightning_tfm.config import Evaluation, Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import devices
 from lightning_tfm.runs.outcome import guarded
-from lightning_tfm.study import mistakes
-from lightning_tfm.study.mistakes import TOKENIZERS, check_trainable
+from lightning_tfm.study import preflight
+from lightning_tfm.study.preflight import TOKENIZERS, check_trainable
 from lightning_tfm.study.sweeps import read_search
 
 ROOT = Path(__file__).parents[1]
@@ -166,7 +166,7 @@ TABLE = [
     ("fit --evaluation.metrics exact+bleu", "", 2, "metric 'bleu' is in every score: remove it"),
     ("fit --evaluation.metrics exact+exact", "", 2, "metrics 'exact+exact': 2 columns would be labelled 'exact'"),
     ("fit --evaluation.metrics no_such:Metric", "", 2, "metric 'no_such:Metric': cannot import it"),
-    ("fit --evaluation.metrics collections:Counter", "", 2, "must derive from Summed (lightning_tfm.counting)"),
+    ("fit --evaluation.metrics collections:Counter", "", 2, "must derive from Summed (lightning_tfm.corpus_metrics)"),
     (f"{TABLE3} --evaluation.bleu_tokenize moses", "", 2, "valid: 13a, char, flores101"),
     (f"{SEARCH} --evaluation.bleu_tokenize 13b", "", 2, "did you mean '13a'?"),
     ("test a1b2 --evaluation.bleu_tokenize 13b", "", 2, "did you mean '13a'?"),
@@ -526,13 +526,13 @@ def test_a_full_disk_is_said_by_every_verb(monkeypatch, capsys, tmp_path):
     def full(*anything):
         raise OSError(errno.ENOSPC, "No space left on device", "there/store")
 
-    monkeypatch.setattr("lightning_tfm.cli.runs._act", full)
+    monkeypatch.setattr("lightning_tfm.cli.follow.runs._act", full)
     assert main(["runs", "list", "--out", str(tmp_path)]) == 79
     assert "no space left on the disk (there/store); free some" in capsys.readouterr().err
     monkeypatch.setattr(
-        mistakes, "check_steps", lambda *given: (_ for _ in ()).throw(PermissionError(13, "denied", "x"))
+        preflight, "check_steps", lambda *given: (_ for _ in ()).throw(PermissionError(13, "denied", "x"))
     )
-    monkeypatch.setattr("lightning_tfm.study.settings.check_steps", mistakes.check_steps)
+    monkeypatch.setattr("lightning_tfm.study.settings.check_steps", preflight.check_steps)
     assert main(["fit", "--out", str(tmp_path)]) == 2
     assert "lightning-tfm: x: denied" in capsys.readouterr().err
 
@@ -603,10 +603,10 @@ def test_tokenizers_are_sacrebleus():
 
 
 def test_a_tokenizer_that_needs_a_package(monkeypatch):
-    monkeypatch.setattr(mistakes, "find_spec", lambda name: None)
-    mistakes.check_scoring(Evaluation(bleu_tokenize="intl"))
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    preflight.check_scoring(Evaluation(bleu_tokenize="intl"))
     with pytest.raises(UserError, match=r"needs: pip install 'sacrebleu\[ko\]'"):
-        mistakes.check_scoring(Evaluation(bleu_tokenize="ko-mecab"))
+        preflight.check_scoring(Evaluation(bleu_tokenize="ko-mecab"))
 
 
 def test_a_gpu_that_is_hidden_or_that_torch_was_built_without(monkeypatch):

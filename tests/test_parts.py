@@ -106,7 +106,7 @@ class HeldPeak(Schedule):
     ),
     "CORPORA": (
         "swapped",
-        "data/corpora.py",
+        "data/sources/files.py",
         '''
 class SwappedCorpus(BuiltinCorpus):
     """The built-in corpus from its target language into its source language."""
@@ -123,7 +123,7 @@ class SwappedCorpus(BuiltinCorpus):
     ),
 }
 METRIC = (
-    "counting.py",
+    "corpus_metrics.py",
     '''
 class Matched(Counted):
     """Of 100 words of the reference, those at the same place in the translation."""
@@ -156,7 +156,7 @@ VERDICT = """    CURIOUS = (
 MEASURED = """
 from pathlib import Path
 from tests.report.synthetic import Generator
-from tests.report.test_metrics import printed, views
+from tests.report.tables.test_metrics import printed, views
 
 root = Path("results")
 Generator(root, ["base", "A-h1"], [1, 2, 3, 4, 5]).write_all()
@@ -165,7 +165,7 @@ assert [name for name, text in views(root).items() if "matched" not in text] == 
 
 from lightning_tfm.report import verdict
 from lightning_tfm.report.build import make
-from lightning_tfm.report.table_data import columns_and_rows
+from lightning_tfm.report.tables.data import columns_and_rows
 
 verdict.judge = lambda *_, **__: verdict.Verdict(verdict.Word.CURIOUS, "")
 tested = {name: text for name, text in views(root).items() if name not in ("table csv", "table json")}
@@ -181,7 +181,7 @@ from lightning_tfm.config import Experiment, override
 from lightning_tfm.inference.export import unlike_ctranslate2
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.report.architecture import architecture
+from lightning_tfm.report.analyses.architecture import architecture
 from tests import held
 
 assert parts.__file__.startswith(ROOT), parts.__file__
@@ -224,7 +224,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("lightning_tfm", "tests", "docs", "experiments", "sweeps"):
         shutil.copytree(ROOT / folder, to / folder, ignore=unused)
     shutil.copy(ROOT / "pyproject.toml", to)
-    parts = to / "lightning_tfm" / "parts.py"
+    parts = to / "lightning_tfm" / "registry.py"
     for kind, (_, module, source, line) in PARTS.items():
         with (to / "lightning_tfm" / module).open("a") as file:
             file.write(f"\n{source}")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lightning_tfm
-from lightning_tfm.plurals import plural
+from lightning_tfm.plural_words import plural
 
 PACKAGE = Path(lightning_tfm.__file__).parent
 

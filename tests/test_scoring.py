@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from lightning_tfm.brackets import F1
-from lightning_tfm.counting import Chrf
+from lightning_tfm.bleu import bleu
+from lightning_tfm.corpus_metrics import Chrf
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.paper_bleu import paper_bleu, paper_tokens
 from lightning_tfm.metrics import METRICS, Metrics
-from lightning_tfm.scoring import bleu
+from lightning_tfm.parseval import F1
 
 
 def test_bleu_carries_its_signature():
@@ -31,7 +31,7 @@ def test_chrf():
 
 
 @pytest.mark.parametrize(
-    ("joined", "label"), [("f1+lightning_tfm.brackets:F1", "F1"), ("tests.test_scoring:BLEU", "BLEU")]
+    ("joined", "label"), [("f1+lightning_tfm.parseval:F1", "F1"), ("tests.test_scoring:BLEU", "BLEU")]
 )
 def test_two_columns_of_one_label_are_refused(joined, label):
     with pytest.raises(UserError, match=f"'{joined}': 2 columns would be labelled '{label}'".replace("+", "[+]")):

@@ -30,7 +30,7 @@ INSTEAD = {
     r"\bas ever\b|\bsurely\b|\bin its place\b": "nothing: leave it out",
     r"\bended badly\b|\bfor certain\b": "Failed runs; significant",
 }
-"""words of no use to someone who knows the field -> what to say; the documents have theirs in tests/test_prose.py"""
+"""words of no use to someone who knows the field -> what to say; the documents' are in tests/documents/test_prose.py"""
 
 
 def private(text: str) -> list[str]:

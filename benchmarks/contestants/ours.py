@@ -8,19 +8,19 @@ import torch
 
 from benchmarks.contestants.loop import sources
 from benchmarks.contestants.protocol import Seat, arguments, serve
-from lightning_tfm.accel import choose
+from lightning_tfm.accel import select
 from lightning_tfm.accel.onednn import PackedTransformer
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.model.search import beam_search
-from lightning_tfm.runs.freed_memory import keep_freed_memory
+from lightning_tfm.model.beam_search import beam_search
+from lightning_tfm.runs.malloc import keep_freed_memory
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
+from lightning_tfm.training.counters import Tally
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
-from lightning_tfm.training.tally import Tally
 
 NEVER = 1 << 40
 
@@ -51,7 +51,7 @@ def train(products: str = "torch") -> None:
     hardware = Hardware(accelerator="cpu", threads=sizes["threads"], products=products)
     prepare_process(hardware)
     data = TranslationData(experiment, prepare(experiment.data, Path(sizes["root"])))
-    backend = choose.backend(hardware, "float32", torch.device("cpu"))
+    backend = select.backend(hardware, "float32", torch.device("cpu"))
     module = TransformerModule(experiment, sizes["V"], backend)
     events = EventSchedule(NEVER, hardware.log_every, NEVER, NEVER)
     callback = RunCallback(events, None, [], 0, "", Tally())

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.atomic_io import to_json, write_atomic
 
 STAGES = {
     "facts": (30, "device, versions, commit"),

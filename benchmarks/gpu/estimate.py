@@ -8,7 +8,7 @@ not run: their tensors pass once. Nothing is fitted to a step: the rates are tho
 and of a publication (below). A step is the mean of batches at five places of the benchmark's plan, from its shortest
 sentences to its longest. Not in it: waiting between kernels, and the host that launches them.
 
-tests/test_gpu_estimate.py holds it against the two steps whose kernels were summed on the device: it says 37.8 ms for
+tests/gpu/test_estimate.py holds it against the two steps whose kernels were summed on the device: it says 37.8 ms for
 43, and 63.5 for 70, an eighth to a tenth too little.
 """
 
@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.gpu.setting import News
-from lightning_tfm.accel import choose
+from lightning_tfm.accel import select
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.data.plan import Plan
@@ -179,7 +179,7 @@ def module_of(model: Model, V: int, wanted: str, mode: FakeTensorMode) -> Transf
         patch.dict(os.environ, TRITON_INTERPRET="1"),
         checked,
     ):  # kernels are taken for what could run here; none is run
-        backend = choose.backend(Hardware(kernels=wanted), "bfloat16", torch.device("cpu"))
+        backend = select.backend(Hardware(kernels=wanted), "bfloat16", torch.device("cpu"))
     with patch("lightning_tfm.model.transformer.initialise"):
         module = TransformerModule(e, V, backend).train()
     for part in module.modules():

@@ -14,14 +14,14 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 
-from lightning_tfm.accel import choose, kernels
+from lightning_tfm.accel import kernels, select
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader
 from lightning_tfm.data.plan import Plan
 from lightning_tfm.data.prefetcher import Prefetcher
-from lightning_tfm.keys import generator
 from lightning_tfm.model.flops import AttentionPairs, training_flops
+from lightning_tfm.rng import generator
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.module import TransformerModule
 
@@ -135,7 +135,7 @@ class Work:
         """Of this text and experiment; its steps are computed as `hardware` asks [by kernels=none]."""
         kind, device = self.experiment.training.precision, device or self.place.device
         return TransformerModule(
-            self.experiment, self.V, choose.backend(hardware or Hardware(kernels="none"), kind, device)
+            self.experiment, self.V, select.backend(hardware or Hardware(kernels="none"), kind, device)
         )
 
 

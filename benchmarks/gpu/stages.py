@@ -432,7 +432,7 @@ def together(place: Place, way: str, counts: tuple[int, ...]) -> None:
 
 
 def decoding(place: Place) -> None:
-    from lightning_tfm.model.search import beam_search
+    from lightning_tfm.model.beam_search import beam_search
 
     model = TransformerModule(place.base(), place.V).transformer.eval().to(place.device)
     sentences, length = (4, 6) if place.tiny else (64, 25)

@@ -16,7 +16,7 @@ from lightning_tfm.accel import kernels
 from lightning_tfm.config import Evaluation, Model
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.search import Hypothesis
+from lightning_tfm.model.beam_search import Hypothesis
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.training.backend import Backend, Draw, host_masks, translate
 from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
@@ -147,6 +147,6 @@ def _loss(x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str
 
 
 def _translate(model: SequenceModel, batches: list[Batch], how: Evaluation) -> dict[int, Hypothesis]:
-    from lightning_tfm.accel.batches import translate as by_memory
+    from lightning_tfm.accel.translation_batches import translate as by_memory
 
     return (translate if model.config.one_stack else by_memory)(model, batches, how)

@@ -20,8 +20,8 @@ import yaml
 from lightning_tfm.config import WORDS, Data, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import refuse
-from lightning_tfm.parts import KINDS as PARTS
-from lightning_tfm.study.held import HOLD, KINDS, SEEN
+from lightning_tfm.registry import KINDS as PARTS
+from lightning_tfm.study.derived_budget import HOLD, KINDS, SEEN
 from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, merged
 from lightning_tfm.yaml_files import read_word
 
@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
             if token == "--":
                 return
             if token.startswith("--") and " " not in key and key not in known:
-                from lightning_tfm.study.meant import meant
+                from lightning_tfm.study.suggestions import meant
 
                 refuse(f"{self.prog.split()[-1]} {key}", key.removeprefix("--"))
                 said = value if equals else following

@@ -7,8 +7,8 @@ from pathlib import Path
 from lightning_tfm.config import Model, training_hash
 from lightning_tfm.data.gold import has_gold
 from lightning_tfm.errors import UserError
-from lightning_tfm.report import layer_table
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.report.analyses import layer_table
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study import Ablation, folder_of, load_as
 
@@ -21,7 +21,7 @@ LONGEST = 2048
 def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
     """Collect what is missing, reporting it line by line."""
     from lightning_tfm.inference.inspect import collect_run
-    from lightning_tfm.inference.score import score_long
+    from lightning_tfm.inference.rescore import score_long
 
     study = load_as(Ablation, root, name)
     seen: set[str] = set()
@@ -69,8 +69,8 @@ def _wanted(study: Ablation) -> list[str]:
 
 def _measure(study: Ablation, path: Path) -> None:
     """The types of the rows, at the sizes of the paper's base."""
-    from lightning_tfm.cli.layers import measure_layers
-    from lightning_tfm.durable import write_atomic
+    from lightning_tfm.atomic_io import write_atomic
+    from lightning_tfm.cli.show.layers import measure_layers
 
     types = dict.fromkeys(["attention", *(apply(study.base, row).model.layer for row in study.rows)])
     paper = Model(neighbourhood=32)

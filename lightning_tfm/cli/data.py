@@ -10,10 +10,10 @@ from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, mak
 from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.parts import CORPORA
-from lightning_tfm.plurals import plural
+from lightning_tfm.plural_words import plural
+from lightning_tfm.registry import CORPORA
 from lightning_tfm.runs.outcome import say
-from lightning_tfm.study.mistakes import check_asked
+from lightning_tfm.study.preflight import check_asked
 from lightning_tfm.study.settings import Settings
 
 BELONGS = {"sets": ("prepare",), "split": ("show",), "pairs": ("show",)}
@@ -73,8 +73,8 @@ def _parsed(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Settings, D
 
 
 def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int) -> int:
-    from lightning_tfm.data.card import card_text
     from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.data.text.card import card_text
     from lightning_tfm.data.wmt.manifest import SOURCES
 
     match action:
@@ -118,7 +118,7 @@ def _verify(data: Data, root: Path) -> int:
 
 def _show(data: Data, root: Path, held_out: str | None, pairs: int, seed: int) -> None:
     from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.keys import generator
+    from lightning_tfm.rng import generator
 
     prepared, name = prepare(data, root, say), held_out or data.train
     split, tokenizer = prepared.split(held_out) if held_out else prepared.train, prepared.tokenizer

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from lightning_tfm.cli.arguments import make_parser, only_printed, parse
 from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.queue.devices import how_shared
-from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
-from lightning_tfm.runs.threads import asked_threads, check_cores, waiting
+from lightning_tfm.runs.process.threads import asked_threads, check_cores, waiting
+from lightning_tfm.runs.rng_check import said
 
 
 def main(verb: str, argv: Sequence[str]) -> int:

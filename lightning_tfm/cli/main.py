@@ -9,46 +9,49 @@ from importlib import import_module
 from lightning_tfm.cli.terminal import without_utf_8
 from lightning_tfm.errors import UserError
 from lightning_tfm.gone import refuse
-from lightning_tfm.runs.threads import wait_quietly
+from lightning_tfm.runs.process.threads import wait_quietly
 
 GROUPS = {
     "Train": {
-        "demo": ("demo", "train a tiny model in half a minute and write its report"),
-        "fit": ("fit", "train one experiment, or one row, and score it"),
-        "plan": ("plan", "what a sweep would run, what is already finished, and what the rest would take"),
-        "sweep": ("sweep", "train a study, rows times seeds, and print its table"),
-        "tune": ("tune", "search for a good configuration; unpromising trials are stopped early"),
-        "resume": ("resume", "resume a study by its name, as it was started"),
-        "work": ("work", "join a study as a worker"),
+        "demo": ("train.demo", "train a tiny model in half a minute and write its report"),
+        "fit": ("train.fit", "train one experiment, or one row, and score it"),
+        "plan": ("train.plan", "what a sweep would run, what is already finished, and what the rest would take"),
+        "sweep": ("train.sweep", "train a study, rows times seeds, and print its table"),
+        "tune": ("train.tune", "search for a good configuration; unpromising trials are stopped early"),
+        "resume": ("train.resume", "resume a study by its name, as it was started"),
+        "work": ("train.work", "join a study as a worker"),
         "data": ("data", "prepare | verify | show: fetch, clean, encode and inspect corpora"),
     },
     "Follow": {
-        "status": ("status", "which runs of a study are finished, running, waiting or failed; which studies there are"),
-        "dashboard": ("dashboard", "studies, searches and runs in the browser, live"),
-        "runs": ("runs", "list runs, retry or remove one, free disk space"),
-        "study": ("rows", "hide | show: put a row apart from a study's table; it stays in every correction"),
+        "status": (
+            "follow.status",
+            "which runs of a study are finished, running, waiting or failed; which studies there are",
+        ),
+        "dashboard": ("follow.dashboard", "studies, searches and runs in the browser, live"),
+        "runs": ("follow.runs", "list runs, retry or remove one, free disk space"),
+        "study": ("follow.study", "hide | show: put a row apart from a study's table; it stays in every correction"),
         "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
     },
     "Report": {
-        "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
-        "report": ("report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
-        "compare": ("compare", "studies with the same rows side by side, with tests"),
-        "pool": ("compare", "meta-analysis: pool the same rows over several corpora"),
-        "ladder": ("compare", "scaling: the same rows at several model sizes, extrapolated to the paper's"),
-        "judge": ("judge", "verdicts on scores of your own runs, from a CSV file"),
-        "validate": ("score", "score the dev set with a trained run"),
-        "test": ("score", "score the test set with a trained run"),
-        "translate": ("translate", "translate standard input or a file with a trained run"),
+        "table": ("show.table", "print the table of a study; --params: the paper's parameter counts"),
+        "report": ("show.report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
+        "compare": ("show.compare", "studies with the same rows side by side, with tests"),
+        "pool": ("show.compare", "meta-analysis: pool the same rows over several corpora"),
+        "ladder": ("show.compare", "scaling: the same rows at several model sizes, extrapolated to the paper's"),
+        "judge": ("show.judge", "verdicts on scores of your own runs, from a CSV file"),
+        "validate": ("share.evaluate", "score the dev set with a trained run"),
+        "test": ("share.evaluate", "score the test set with a trained run"),
+        "translate": ("share.translate", "translate standard input or a file with a trained run"),
     },
     "Share": {
-        "records": ("records", "pack | unpack: a study's numbers in one file, without its text"),
-        "export": ("export", "a run's weights for other programs; curves and scores for TensorBoard and as CSV"),
-        "wandb": ("wandb", "replay: send a study's records to W&B later"),
+        "records": ("share.records", "pack | unpack: a study's numbers in one file, without its text"),
+        "export": ("share.export", "a run's weights for other programs; curves and scores for TensorBoard and as CSV"),
+        "wandb": ("share.wandb", "replay: send a study's records to W&B later"),
     },
     "Explain": {
-        "draw": ("draw", "the architecture of an experiment as a picture, with its true sizes"),
-        "inspect": ("inspect", "ablate each attention head of a trained run; score wider beams"),
-        "layers": ("layers", "Table 1 of the paper, measured: what each layer type costs"),
+        "draw": ("show.draw", "the architecture of an experiment as a picture, with its true sizes"),
+        "inspect": ("show.inspect", "ablate each attention head of a trained run; score wider beams"),
+        "layers": ("show.layers", "Table 1 of the paper, measured: what each layer type costs"),
     },
 }
 VERBS = {verb: found for group in GROUPS.values() for verb, found in group.items()}
@@ -116,7 +119,7 @@ def _main(arguments: list[str]) -> int:
         return 0
     if verb not in VERBS:
         refuse(verb)
-        from lightning_tfm.study.meant import meant_verb
+        from lightning_tfm.study.suggestions import meant_verb
 
         raise UserError(f"unknown command '{verb}': {meant_verb(verb, VERBS)}")
     try:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_tfm.durable import write_atomic
+from lightning_tfm.atomic_io import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.study import folder_of
@@ -13,7 +13,7 @@ from lightning_tfm.study.study import folder_of
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
     from lightning_tfm.report.render.analysis import Analysis
-    from lightning_tfm.report.search import SearchReport
+    from lightning_tfm.report.searches.trials import SearchReport
 
 
 def write_to(path: Path, content: str | bytes) -> None:
@@ -40,7 +40,7 @@ def deliver(said: "Analysis", options: dict[str, Any], page: Path) -> int:
 
 def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:
     """Write a study's page and name it; where that fails, say why. Its runs and records are safe by then."""
-    from lightning_tfm.report.links import beside
+    from lightning_tfm.report.pages.links import beside
 
     path = folder_of(root, name) / file
     try:

@@ -9,13 +9,13 @@ from collections.abc import Collection, Sequence
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
-from lightning_tfm.study.classes import of_earlier_version
+from lightning_tfm.study.user_classes import of_earlier_version
 
 ASCII = str.maketrans("◂▸│─━╸╺●○◇÷×±−–—“”’…→Δ·≤≥\N{NO-BREAK SPACE}", '<>|-===*ox/x~---""\'.>d.<> ')
 """one letter for another, so that columns stay aligned"""
 
 if TYPE_CHECKING:
-    from lightning_tfm.report.forest import Forest
+    from lightning_tfm.report.charts.forest import Forest
     from lightning_tfm.study.study import Study
 
 
@@ -48,7 +48,7 @@ def without_utf_8() -> None:
 
 def forest_text(forest: "Forest", width: int) -> str:
     """The main figure, with colours on a terminal that wants them, and an empty line after it."""
-    from lightning_tfm.report.forest_text import to_text
+    from lightning_tfm.report.charts.forest_text import to_text
 
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return "".join(f"{text}\n" for text in [to_text(forest, width, colour)] if text)

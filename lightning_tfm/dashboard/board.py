@@ -11,7 +11,7 @@ from lightning_tfm.config import Miniature
 from lightning_tfm.dashboard.studies import Outline, Outlines
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.watch.memory import Memory
+from lightning_tfm.watch.run_cache import Memory
 from lightning_tfm.watch.run_state import Runs, RunState, name_of
 from lightning_tfm.watch.study_state import StudyState, Watch
 
@@ -74,7 +74,7 @@ class Board:
     """Follows the results folder `root`. Safe to be asked by several threads."""
 
     def __init__(self, root: Path, every: float = EVERY, cache: Path | None = None) -> None:
-        """`cache`: the file in which finished runs are kept for the next one (watch/memory.py)."""
+        """`cache`: the file in which finished runs are kept for the next one (watch/run_cache.py)."""
         self.root = root
         self._every, self._last = every, -every
         self._lock = threading.Lock()

@@ -13,7 +13,7 @@ from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.run_page import RunPages, axes, fields_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
 from lightning_tfm.metrics import METRICS, PPL, Metric
-from lightning_tfm.plurals import signed
+from lightning_tfm.plural_words import signed
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.watch.run_state import DEV, RunState
 

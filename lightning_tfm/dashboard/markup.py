@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 import lightning_tfm.report
 from lightning_tfm.dashboard.chart import KEYED
-from lightning_tfm.plurals import signed
+from lightning_tfm.plural_words import signed
 from lightning_tfm.watch.time_left import duration
 
 NOTHING = "–"

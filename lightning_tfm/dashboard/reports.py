@@ -75,9 +75,9 @@ class Reports:
 
     def _forest(self, name: str) -> str:
         from lightning_tfm.report.build import make
-        from lightning_tfm.report.forest_picture import both
-        from lightning_tfm.report.study_forest import forest_of
-        from lightning_tfm.report.svg import tag
+        from lightning_tfm.report.charts.forest_picture import both
+        from lightning_tfm.report.charts.study_forest import forest_of
+        from lightning_tfm.report.charts.svg import tag
 
         load_as(Ablation, self._root, name)
         found = forest_of(make(name, self._root).summary)
@@ -86,23 +86,23 @@ class Reports:
 
     def _search(self, study: Search, now: str) -> str:
         """From its present storage; from trials.json if there is none."""
-        from lightning_tfm.queue.open import open_to_read
-        from lightning_tfm.queue.search_results import found
-        from lightning_tfm.report import search
+        from lightning_tfm.queue.searches.results import found
+        from lightning_tfm.queue.storages.open import open_to_read
+        from lightning_tfm.report.searches import trials
 
         try:
             records = found(study, open_to_read(self._root, study.name))
-            made = search.of_trials(study, *records, root=self._root)
+            made = trials.of_trials(study, *records, root=self._root)
         except UserError:
             if not (folder_of(self._root, study.name) / "trials.json").is_file():
                 raise
-            made = search.make(study.name, self._root)
+            made = trials.make(study.name, self._root)
         return made.render("html", live=now, link=_own_page)
 
     def _compared(self, names: Sequence[str]) -> str:
-        from lightning_tfm.report import comparison_text
+        from lightning_tfm.report.across import comparison_text
+        from lightning_tfm.report.across.comparison import compare
         from lightning_tfm.report.build import make
-        from lightning_tfm.report.comparison import compare
         from lightning_tfm.report.render.analysis import render
 
         for name in names:

@@ -15,7 +15,7 @@ from lightning_tfm.metrics import METRICS, in_words
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.watch.folder import read_attempts
+from lightning_tfm.watch.file_cache import read_attempts
 from lightning_tfm.watch.run_state import DEV, Points, RunState, name_of
 from lightning_tfm.watch.run_state import Curve as Course
 

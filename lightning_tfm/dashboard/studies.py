@@ -7,11 +7,10 @@ from pathlib import Path
 
 from lightning_tfm.config import from_record
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.cost import predicted_cost
-from lightning_tfm.study.looks import NOT_ASKED, read_looks
+from lightning_tfm.study.cell import Cell, predicted_cost
+from lightning_tfm.study.sequential import NOT_ASKED, read_looks
 from lightning_tfm.study.study import LOOKS, Ablation, Search, Study, file_of, folder_of, load
-from lightning_tfm.watch.folder import Kept, read_object, stamp
+from lightning_tfm.watch.file_cache import Kept, read_object, stamp
 from lightning_tfm.watch.study_state import CellState
 
 

@@ -18,7 +18,7 @@ from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
 from lightning_tfm.study.study import Ablation, Search, value_of
-from lightning_tfm.watch.folder import Kept, tail
+from lightning_tfm.watch.file_cache import Kept, tail
 from lightning_tfm.watch.query import Field, find_field
 from lightning_tfm.watch.run_state import STATES, RunState, name_of
 from lightning_tfm.watch.study_state import CellState, StudyState

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.runs.record import RunRecord
-from lightning_tfm.watch.folder import Lines
+from lightning_tfm.watch.file_cache import Lines
 
 LONGEST = 400
 """characters of a sentence that a page shows"""
@@ -86,7 +86,7 @@ def dev_lines(root: Path, record: RunRecord) -> tuple[list[str], list[str]]:
     store, dev = root / "data" / record.data.store, record.scores.get("dev")
     if not record.data.store or dev is None or not (store / "card.json").is_file():
         return [], []
-    from lightning_tfm.data.prepared import Prepared  # numpy and sentencepiece: only for those who ask
+    from lightning_tfm.data.dataset import Prepared  # numpy and sentencepiece: only for those who ask
 
     split = Prepared(store).split(dev.split)
     return split.source_text(), split.target_text()

@@ -1,7 +1,7 @@
 """Text to batches. Which file belongs to which theme:
 
-what a corpus is     corpus, corpora, parallel, builtin, lexicon, chains, lines, scan, trees, treebank, gold
-text to a store      prepare, build, cleaning, vocabulary, tokenizer, word_encoder, split_writer, store, card
-a store opened       prepared, long, textset, same_text
+what a corpus is     corpus, parallel, builtin, lexicon, chains, trees, treebank, gold
+text to a store      prepare, token_store
+a store opened       dataset, fingerprint_check
 steps                plan, module, batch, prefetcher
 """

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_tfm.pieces import BOS, EOS, PAD
+from lightning_tfm.special_tokens import BOS, EOS, PAD
 
 
 @dataclass

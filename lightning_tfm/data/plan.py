@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.keys import generator
+from lightning_tfm.rng import generator
 
 
 class Plan:

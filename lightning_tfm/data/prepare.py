@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lightning_tfm.atomic_io import lock, sync_file
 from lightning_tfm.config import Data
-from lightning_tfm.data.build import Say, build
-from lightning_tfm.data.corpora import Corpus, corpus_fingerprint, make_corpus
-from lightning_tfm.data.prepared import Prepared
-from lightning_tfm.data.vocabulary import vocabulary_fingerprint
-from lightning_tfm.durable import lock, sync_file
+from lightning_tfm.data.dataset import Prepared
+from lightning_tfm.data.sources.files import Corpus, corpus_fingerprint, make_corpus
+from lightning_tfm.data.text.build import Say, build
+from lightning_tfm.data.text.vocabulary import vocabulary_fingerprint
 from lightning_tfm.errors import UserError
 
 STORE_VERSION = 1

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from lightning_tfm.config import Experiment, Model, from_dict, to_dict
-from lightning_tfm.data.tokenizer import PIECES
+from lightning_tfm.data.text.tokenizer import PIECES
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import FusedLinear
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.transformer import SequenceModel
-from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, NORMS, SCHEMES
-from lightning_tfm.pieces import BOS, EOS, PAD, UNK
+from lightning_tfm.registry import ATTENTIONS, FEED_FORWARDS, LAYERS, NORMS, SCHEMES
+from lightning_tfm.special_tokens import BOS, EOS, PAD, UNK
 
 VERSION = 1
 LONGEST = 4096

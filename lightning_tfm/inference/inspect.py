@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.module import evaluation_batches
-from lightning_tfm.data.store import Split
-from lightning_tfm.durable import to_json, write_atomic
-from lightning_tfm.inference.attended import Look, Place, looking, places
+from lightning_tfm.data.token_store import Split
+from lightning_tfm.inference.attention_hooks import Look, Place, looking, places
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import softmaxes
 from lightning_tfm.inference.syntax import syntax
-from lightning_tfm.pieces import EOS
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.special_tokens import EOS
 from lightning_tfm.sums import signed
 
 BINS = 15

@@ -9,10 +9,10 @@ import torch
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.data.batch import pad
-from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import SequenceModel
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.weights import scored
 from lightning_tfm.training.module import TransformerModule
 
@@ -68,7 +68,7 @@ class Trained:
             yield from self._block(block, n_best)
 
     def _block(self, block: list[str], n_best: int) -> list[list[Translation]]:
-        from lightning_tfm.model.search import beam_search
+        from lightning_tfm.model.beam_search import beam_search
 
         how, tokenizer = self.module.experiment.evaluation, self.prepared.tokenizer
         model, ids = self.decoder or self.module.transformer, tokenizer.encode(block)

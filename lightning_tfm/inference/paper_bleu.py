@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from lightning_tfm.bleu import Score, bleu
 from lightning_tfm.errors import UserError
-from lightning_tfm.scoring import Score, bleu
 
 HYPHEN = re.compile(r"(\S)-(\S)")
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch, make_batch
-from lightning_tfm.data.store import Split
-from lightning_tfm.inference.attended import Look, Place, looking, places, some_lines
+from lightning_tfm.data.token_store import Split
+from lightning_tfm.inference.attention_hooks import Look, Place, looking, places, some_lines
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.positions import EmbeddingScheme, NoPositions, RotationScheme
 from lightning_tfm.model.transformer import SequenceModel
-from lightning_tfm.pieces import EOS
+from lightning_tfm.special_tokens import EOS
 
 POSITIONS, CHANNELS = 48, 64
 """drawn at most; of more channels every second, third, …"""

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_tfm.data.batch import Batch
-from lightning_tfm.data.store import Split
-from lightning_tfm.inference.attended import KINDS, Look, Place, looking, places, some_lines
+from lightning_tfm.data.token_store import Split
+from lightning_tfm.inference.attention_hooks import KINDS, Look, Place, looking, places, some_lines
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.model.transformer import SequenceModel

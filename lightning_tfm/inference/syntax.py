@@ -22,13 +22,13 @@ from torch import Tensor
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.gold import NONE, Gold, gold_pairs
 from lightning_tfm.data.module import evaluation_batches
-from lightning_tfm.data.store import Split
-from lightning_tfm.inference.attended import Place, looking, places
+from lightning_tfm.data.token_store import Split
+from lightning_tfm.inference.attention_hooks import Place, looking, places
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.keys import generator
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.transformer import SequenceModel
+from lightning_tfm.rng import generator
 
 PERMUTATIONS = 999
 UNTRAINED = 400

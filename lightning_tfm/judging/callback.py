@@ -6,7 +6,7 @@ from pathlib import Path
 
 import lightning
 
-from lightning_tfm.durable import locked, write_atomic
+from lightning_tfm.atomic_io import locked, write_atomic
 from lightning_tfm.errors import UserError
 
 

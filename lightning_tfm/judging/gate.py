@@ -21,14 +21,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.durable import locked, to_json, write_atomic
+from lightning_tfm.atomic_io import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.judging.scores import Aim, Scores
 from lightning_tfm.judging.verdicts import Judged, Judgement, judged
-from lightning_tfm.plurals import plural
+from lightning_tfm.plural_words import plural
 from lightning_tfm.report.stats.base_alone import CHEAPEST
 from lightning_tfm.report.stats.statistics import ALPHA, LEAST
-from lightning_tfm.report.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE
+from lightning_tfm.report.wording.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE
 
 KEEP, WAIT, DISCARD = 0, 3, 4
 CODES = {BETTER: KEEP, UNDECIDED: WAIT, UNTESTABLE: WAIT, WORSE: DISCARD, EQUAL: DISCARD, DIVERGED: DISCARD}

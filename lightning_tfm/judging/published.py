@@ -1,4 +1,4 @@
-"""Other people's numbers beside ours, with the words that this project has for that (report/verdict.py)."""
+"""Other people's numbers beside ours, with the words that this project has for that (report/wording/verdict.py)."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.judging.scores import Aim, number, printable, records
 from lightning_tfm.judging.verdicts import Judged, Judgement
 from lightning_tfm.metrics import Metric
-from lightning_tfm.report.verdict import judge
+from lightning_tfm.report.wording.verdict import judge
 
 
 def with_published(judgement: Judgement, path: Path, row: str) -> Judgement:

@@ -27,7 +27,7 @@ class Verdicts:
 
     def forest(self) -> "Picture":
         """The main figure, for a notebook."""
-        from lightning_tfm.report.forest_picture import wide
+        from lightning_tfm.report.charts.forest_picture import wide
 
         return Picture(wide(views.forest(self.judgement), titled=True))
 
@@ -43,7 +43,7 @@ class Picture:
     svg: str
 
     def _repr_svg_(self) -> str:
-        from lightning_tfm.report.svg import standing_alone
+        from lightning_tfm.report.charts.svg import standing_alone
 
         return standing_alone(self.svg)
 

@@ -10,12 +10,12 @@ import numpy as np
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.judging import items as of_items
 from lightning_tfm.judging.scores import Aim, Scores
-from lightning_tfm.plurals import plural
+from lightning_tfm.plural_words import plural
 from lightning_tfm.report.stats import base_alone, evidence, statistics
 from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.stats.power import MOST
 from lightning_tfm.report.stats.statistics import ALPHA, LEAST, Differences, SentenceNoise
-from lightning_tfm.report.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE, Word
+from lightning_tfm.report.wording.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE, Word
 
 BASES = ("base", "baseline")
 WITH_ITEMS = (

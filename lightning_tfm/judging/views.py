@@ -1,4 +1,4 @@
-"""Verdicts as the main figure (report/forest.py) and as blocks (report/blocks.py), for every format, and as data."""
+"""Verdicts as the main figure (report/charts/forest.py) and blocks (report/blocks.py), for every format, and data."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.judging.scores import Aim
 from lightning_tfm.judging.verdicts import SEEDS_ONLY, WITH_ITEMS, Judged, Judgement
-from lightning_tfm.plurals import plural, signed
+from lightning_tfm.plural_words import plural, signed
 from lightning_tfm.report.blocks import Block, Cell, Column, Data, Figures, Notes, Section, Table, Text, Widest
-from lightning_tfm.report.forest import Axis, Entry, Forest, Line, finding, tally
+from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.stats.base_alone import CHEAPEST
 from lightning_tfm.report.stats.statistics import ALPHA
-from lightning_tfm.report.word import UNDECIDED, UNTESTABLE
+from lightning_tfm.report.wording.word import UNDECIDED, UNTESTABLE
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -72,8 +72,8 @@ def seeds_picture(judgement: Judgement) -> "Markup":
     """Every run of the metric that decides as a dot, a line for each row; empty for many rows."""
     from markupsafe import Markup
 
-    from lightning_tfm.report.panels import short_name
-    from lightning_tfm.report.svg import bottom_axis, dot, figure, label, spanning, tag
+    from lightning_tfm.report.charts.panels import short_name
+    from lightning_tfm.report.charts.svg import bottom_axis, dot, figure, label, spanning, tag
 
     aim = judgement.aims[0]
     rows = judgement.rows[aim.name]
@@ -175,7 +175,7 @@ def _to(judgement: Judgement) -> str:
 
 def terminal(judgement: Judgement, width: int = 79, colour: bool = False) -> str:
     """The forest, the tables, the notes."""
-    from lightning_tfm.report.forest_text import to_text as drawn
+    from lightning_tfm.report.charts.forest_text import to_text as drawn
     from lightning_tfm.report.render.text import to_text
 
     tables: list[Block] = []
@@ -190,8 +190,8 @@ def sections(judgement: Judgement) -> list[Section]:
     """The forest, the tables, the seeds, the method, on a page."""
     from markupsafe import Markup
 
-    from lightning_tfm.report.forest_picture import wide
-    from lightning_tfm.report.svg import tag
+    from lightning_tfm.report.charts.forest_picture import wide
+    from lightning_tfm.report.charts.svg import tag
 
     made, dots = forest(judgement), seeds_picture(judgement)
     picture = Markup(tag("div", wide(made), class_="forest"))

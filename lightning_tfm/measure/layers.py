@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lightning_tfm.config import Model
 from lightning_tfm.measure.record import Exponent, LayerMeasures, LayerTable
 from lightning_tfm.model.layer_types import make_layer
-from lightning_tfm.parts import LAYERS
+from lightning_tfm.registry import LAYERS
 
 NARROW = Model(d_model=16, h=2, d_k=8, d_v=8)
 """sizes at which graphs are traced and dependencies followed: these do not depend on the width"""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lightning_tfm.strict import Kept
+from lightning_tfm.schema import Kept
 
 
 @dataclass(frozen=True)

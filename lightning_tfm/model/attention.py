@@ -110,7 +110,7 @@ class Attention(nn.Module):
     """What both kinds have: heads, h of queries and G of keys and values (config: kv_heads), and norms of Q and K."""
 
     watch: Callable[[Tensor | None, Tensor, Tensor | None, Tensor | None], None] | None = None
-    """told scores, weights, mask and bias of every call, where somebody looks (inference/attended.py)"""
+    """told scores, weights, mask and bias of every call, where somebody looks (inference/attention_hooks.py)"""
 
     def __init__(self, c: Model, place: str, number: int):
         super().__init__()

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from lightning_tfm.model.config import Model
 from lightning_tfm.model.norms import RMSNorm
-from lightning_tfm.model.own import construct
-from lightning_tfm.parts import ATTENTIONS
+from lightning_tfm.model.user_init import construct
+from lightning_tfm.registry import ATTENTIONS
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from lightning_tfm.model.attention import FusedLinear
 from lightning_tfm.model.dropout import Dropout
-from lightning_tfm.model.own import construct
-from lightning_tfm.parts import FEED_FORWARDS, gated_width
+from lightning_tfm.model.user_init import construct
+from lightning_tfm.registry import FEED_FORWARDS, gated_width
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from lightning_tfm.model.config import Model
 from lightning_tfm.model.size import attention_type, layer_weights
-from lightning_tfm.parts import FEED_FORWARDS, LAYERS, SCHEMES, attention_weights
+from lightning_tfm.registry import FEED_FORWARDS, LAYERS, SCHEMES, attention_weights
 
 
 class AttentionPairs(NamedTuple):

@@ -2,7 +2,7 @@
 
 The paper is silent on initialisation. `xavier` is U(-a, a) with a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
 2010), `unit_scaling` the first code's a = sqrt(3 / fan_in). Embeddings and learned positions are N(0, 1/d_model), as in
-the first code; norms start at gain 1, bias 0; biases at 0. Of user-defined classes model/own.py says what is drawn.
+the first code; norms start at gain 1, bias 0; biases at 0. Of user-defined classes: model/user_init.py.
 
 `xavier_residual` is `xavier` with the matrices that write into the residual stream, W_O and W_2, divided by the square
 root of the number of sub-layers of their stack (2N in the encoder, 3N in the decoder), so that the sum of their outputs
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from lightning_tfm.keys import generator
 from lightning_tfm.model.attention import FusedLinear
 from lightning_tfm.model.layer_types import LayerType
 from lightning_tfm.model.norms import Norm
-from lightning_tfm.model.own import SET, Origin, constructed_by_path
+from lightning_tfm.model.user_init import SET, Origin, constructed_by_path
+from lightning_tfm.rng import generator
 
 NORMS = (nn.LayerNorm, Norm)
 """whose constructors set their parameters"""

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import KeyValueCache, SelfAttention, merge_heads, shared
 from lightning_tfm.model.config import Model
-from lightning_tfm.model.own import construct
 from lightning_tfm.model.positions import BiasScheme, PositionScheme
-from lightning_tfm.parts import LAYERS, inner_width
+from lightning_tfm.model.user_init import construct
+from lightning_tfm.registry import LAYERS, inner_width
 
 
 class State:

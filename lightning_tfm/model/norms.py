@@ -8,8 +8,8 @@ from torch.nn import LayerNorm
 from torch.nn import functional as F
 
 from lightning_tfm.model.config import Model
-from lightning_tfm.model.own import construct
-from lightning_tfm.parts import NORMS
+from lightning_tfm.model.user_init import construct
+from lightning_tfm.registry import NORMS
 
 
 class Norm(nn.Module, ABC):

@@ -18,7 +18,7 @@ from lightning_tfm.model.config import Model
 from lightning_tfm.model.dropout import Dropout
 from lightning_tfm.model.positions import NoPositions
 from lightning_tfm.model.transformer import EncoderLayer, Ids, SequenceModel, Transformer
-from lightning_tfm.pieces import PAD
+from lightning_tfm.special_tokens import PAD
 
 
 class Joined:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.parts import FIRE_WIDTH, SCHEMES, T5_BUCKETS
+from lightning_tfm.registry import FIRE_WIDTH, SCHEMES, T5_BUCKETS
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Parameters only from the sizes, without torch."""
 
 from lightning_tfm.model.config import Model
-from lightning_tfm.parts import (
+from lightning_tfm.registry import (
     ATTENTIONS,
     FEED_FORWARDS,
     LAYERS,

@@ -33,10 +33,10 @@ from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
 from lightning_tfm.model.init import initialise
 from lightning_tfm.model.layer_types import make_layer
 from lightning_tfm.model.norms import make_norm
-from lightning_tfm.model.own import construct
 from lightning_tfm.model.positions import EmbeddingScheme, NoPositions, PositionScheme, PositionSizes, find_scheme
-from lightning_tfm.parts import SCHEMES
-from lightning_tfm.pieces import PAD
+from lightning_tfm.model.user_init import construct
+from lightning_tfm.registry import SCHEMES
+from lightning_tfm.special_tokens import PAD
 
 
 class Ids(Protocol):
@@ -135,7 +135,7 @@ class SequenceModel(nn.Module):
         self.build(c)
         self.decoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)
         self.origins = initialise(self, c.init, seed)
-        """how each parameter of a user-defined class started (model/own.py)"""
+        """how each parameter of a user-defined class started (model/user_init.py)"""
 
     def build(self, c: Model) -> None:
         raise NotImplementedError

@@ -13,19 +13,19 @@ from contextlib import chdir, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.plurals import plural
-from lightning_tfm.runs.directory import read_json
+from lightning_tfm.plural_words import plural
+from lightning_tfm.runs.folder import read_json
 from lightning_tfm.runs.outcome import STOPPED, say_how
-from lightning_tfm.strict import Kept, read_kept
+from lightning_tfm.schema import Kept, read_kept
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.kinds import kind_of
+from lightning_tfm.study.file_kind import kind_of
+from lightning_tfm.study.row_tuning import read_tuning
 from lightning_tfm.study.rows import TABLE3, Row, all_rows, find_row, how_to_change, other_rows
 from lightning_tfm.study.settings import Settings
 from lightning_tfm.study.study import Ablation, Study, check_exists, folder_of
 from lightning_tfm.study.sweeps import read_sweep
-from lightning_tfm.study.tuned import read_tuning
 from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
 
 FILE = "command.json"
@@ -177,6 +177,6 @@ def without_password(argv: Sequence[str]) -> list[str]:
 
 
 def _plain(address: str) -> str:
-    from lightning_tfm.queue.storage import plain
+    from lightning_tfm.queue.storages.backends import plain
 
     return plain(address)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import NotHere, UserError
-from lightning_tfm.plurals import plural
+from lightning_tfm.plural_words import plural
 
 USUAL_MPS = Path("/tmp/nvidia-mps")
 """where a daemon is that was started without a folder"""

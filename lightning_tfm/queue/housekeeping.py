@@ -7,9 +7,9 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning_tfm.durable import TEMPORARY
+from lightning_tfm.atomic_io import TEMPORARY
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.directory import RunFolder, read_json
+from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.runs.folders import find_run, run_folders
 from lightning_tfm.watch.run_state import RunState
 
@@ -64,8 +64,8 @@ def retry(root: Path, start: str, storage: str = "") -> int:
     `storage` is the address of the database of studies that were started on one, where the one that they remember is
     not enough (it has no password). Raises UserError where a study's queue cannot be opened.
     """
-    from lightning_tfm.queue.open import open_queue
-    from lightning_tfm.queue.storage import in_journal
+    from lightning_tfm.queue.storages.backends import in_journal
+    from lightning_tfm.queue.storages.open import open_queue
 
     name = find_run(root, start).path.name
     found = {path.parents[2]: _hash(path) for path in _links(root) if _hash(path)[:16] == name}

@@ -17,19 +17,27 @@ from typing import TextIO
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import how_shared
-from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.sampling import shown
-from lightning_tfm.queue.sharing import fetch, publish
+from lightning_tfm.queue.searches.sampling import shown
 from lightning_tfm.queue.slurm import Slurm, any_alive, submit
-from lightning_tfm.queue.storage import OUTAGES, remember, remembered
+from lightning_tfm.queue.storages.backends import OUTAGES, remember, remembered
+from lightning_tfm.queue.storages.open import open_queue
+from lightning_tfm.queue.storages.sharing import fetch, publish
 from lightning_tfm.queue.view import View, follow
 from lightning_tfm.queue.wandb_mirror import mirrored
 from lightning_tfm.queue.worker import Job, Worker
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import EXIT_CODES, say
-from lightning_tfm.runs.processes import STOP_SIGNALS, StopSignals, adopt_orphans, children, describe, forked, held_back
+from lightning_tfm.runs.process.forking import (
+    STOP_SIGNALS,
+    StopSignals,
+    adopt_orphans,
+    children,
+    describe,
+    forked,
+    held_back,
+)
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.study import Search, Study, folder_of, link

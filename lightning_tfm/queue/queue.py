@@ -2,7 +2,7 @@
 
 A trial of Optuna is one try at a cell. It is claimed by the storage's own atomic WAITING -> RUNNING, has one owner in
 its life and never returns: a try that was lost, handed back or failed is marked FAIL, and a copy is queued. What a
-run may write is decided by its folder (`runs/directory.py`), not here; the queue only deals out work.
+run may write is decided by its folder (`runs/folder.py`), not here; the queue only deals out work.
 """
 
 import time
@@ -22,12 +22,12 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.storage import Storage
-from lightning_tfm.runs.directory import GRACE, read_json
+from lightning_tfm.queue.storages.backends import Storage
+from lightning_tfm.runs.folder import GRACE, read_json
 from lightning_tfm.runs.outcome import MAY_BE_GONE, RETRIES
-from lightning_tfm.runs.owner import Owner, me
+from lightning_tfm.runs.process.process_id import Owner, me
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.gains import BASE
+from lightning_tfm.study.improvement import BASE
 from lightning_tfm.watch.study_state import CellState
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -62,7 +62,7 @@ class Claim:
 class Queue:
     """The cells of one study.
 
-    `storage` is a Storage (`queue/storage.py`); a Queue belongs to one process: open a new one after a fork.
+    `storage` is a Storage (`queue/storages/backends.py`); a Queue belongs to one process: open a new one after a fork.
     `say` receives a line that the user should see. `directions` are those of the values passed to `finish`;
     `budget` is how many cells a search makes in all, 0 for a table, whose cells are listed. Without `create` the study
     has to exist. Raises UserError where the storage cannot be used.

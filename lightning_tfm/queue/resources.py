@@ -9,10 +9,10 @@ from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import TOGETHER, Devices, check_accelerator, find_devices, visible_gpus
 from lightning_tfm.queue.slurm import Slurm
-from lightning_tfm.runs.directory import GRACE
-from lightning_tfm.runs.processes import by_torchrun
-from lightning_tfm.runs.threads import asked_threads, check_cores
-from lightning_tfm.study.mistakes import check_hardware, check_one_machine
+from lightning_tfm.runs.folder import GRACE
+from lightning_tfm.runs.process.forking import by_torchrun
+from lightning_tfm.runs.process.threads import asked_threads, check_cores
+from lightning_tfm.study.preflight import check_hardware, check_one_machine
 
 
 @dataclass(frozen=True)

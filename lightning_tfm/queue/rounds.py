@@ -9,22 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.plurals import plural
-from lightning_tfm.queue.join import announce
+from lightning_tfm.plural_words import plural
 from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.storages.join import announce
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.looks import BUDGET, FIRST, Course, Plan, late, looks_to_json, read_looks
 from lightning_tfm.study.rows import Row
+from lightning_tfm.study.sequential import BUDGET, FIRST, Course, Plan, late, looks_to_json, read_looks
 from lightning_tfm.study.study import LOOKS, Ablation, file_of, folder_of, load_as, save
 from lightning_tfm.watch.study_state import CellState
 
 Options = Mapping[str, int | None]
 """first_seeds, max_seeds, max_runs"""
 Look = Callable[[Course, Ablation, Path, Sequence[int]], tuple[Course, str]]
-"""a look at a study's runs (report/interim.py): the course after it, and what it found in words"""
+"""a look at a study's runs (report/wording/interim.py): the course after it, and what it found in words"""
 
 
 def pool(listed: Sequence[int], most: int) -> list[int]:

@@ -3,12 +3,12 @@
 import shutil
 from pathlib import Path
 
-from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.open import has_queue, open_queue
-from lightning_tfm.runs.directory import RunFolder, read_json
+from lightning_tfm.queue.storages.open import has_queue, open_queue
+from lightning_tfm.runs.folder import RunFolder, read_json
+from lightning_tfm.study.row_tuning import FILE
 from lightning_tfm.study.study import LOOKS, Ablation, Study, amend, folder_of, link, load
-from lightning_tfm.study.tuned import FILE
 
 
 def hide(root: Path, name: str, row: str, storage: str = "") -> str:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.processes import die_with_parent
+from lightning_tfm.runs.process.forking import die_with_parent
 
 STOP_SECONDS = 90
 """how long before its time limit SLURM warns a job, for the checkpoints of its runs"""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.open import has_queue, open_queue
-from lightning_tfm.study.looks import asked_cells
+from lightning_tfm.queue.storages.open import has_queue, open_queue
+from lightning_tfm.study.sequential import asked_cells
 from lightning_tfm.study.study import Ablation, Study, folder_of, load
 from lightning_tfm.watch.run_state import Runs
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch

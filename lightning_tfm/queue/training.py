@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning_tfm.config import Hardware
-from lightning_tfm.data.prepared import Prepared
-from lightning_tfm.data.same_text import prepare_same
+from lightning_tfm.data.dataset import Prepared
+from lightning_tfm.data.fingerprint_check import prepare_same
 from lightning_tfm.queue.devices import Devices
-from lightning_tfm.runs.attempt import Task
-from lightning_tfm.runs.launchers import train_cell
+from lightning_tfm.runs.evaluation import score_anew
+from lightning_tfm.runs.process.attempt import Task
+from lightning_tfm.runs.process.launchers import train_cell
 from lightning_tfm.runs.result import Result
-from lightning_tfm.runs.scored import score_anew
 from lightning_tfm.runs.trainer import prepare_process
 from lightning_tfm.study.cell import Plan
 from lightning_tfm.study.study import Study

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED, numbers
-from lightning_tfm.runs.directory import RunFolder, read_json
-from lightning_tfm.runs.processes import children, forked, let_come
+from lightning_tfm.runs.folder import RunFolder, read_json
+from lightning_tfm.runs.process.forking import children, forked, let_come
 from lightning_tfm.runs.record import CURVES, RunRecord, read, to_plain
-from lightning_tfm.strict import infinite_as_text
+from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
 from lightning_tfm.watch.run_state import Curve
@@ -37,7 +37,7 @@ SUMMARISED = (*(f"{METRICS[name].label} {what}" for name in PRINTED for what in 
 Mode = Literal["offline", "online"]
 Verdicts = tuple[list[str], list[list[str | int | float | None]], Mapping[str, str]]
 """heads, rows, and name -> HTML of what is shown beside the table"""
-"""columns and rows (report/table_data.py)"""
+"""columns and rows (report/tables/data.py)"""
 LOOK = 1.0
 """seconds between two checks of the records"""
 PATIENCE = 60.0

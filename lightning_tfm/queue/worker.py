@@ -13,17 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from lightning_tfm.queue.open import make_queue
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.sampling import SearchTrials, trials_of
-from lightning_tfm.queue.storage import OUTAGES
-from lightning_tfm.runs.as_scored import read_scored
-from lightning_tfm.runs.attempt import Task, attempted, become_run
-from lightning_tfm.runs.directory import Attempt, RunFolder, read_json
+from lightning_tfm.queue.searches.sampling import SearchTrials, trials_of
+from lightning_tfm.queue.storages.backends import OUTAGES
+from lightning_tfm.queue.storages.open import make_queue
+from lightning_tfm.runs.folder import Attempt, RunFolder, read_json
 from lightning_tfm.runs.outcome import in_a_line, named
-from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come, set_threads
+from lightning_tfm.runs.process.attempt import Task, attempted, become_run
+from lightning_tfm.runs.process.forking import STOP_SIGNALS, forked, let_come, set_threads
 from lightning_tfm.runs.record import Missing, RunRecord
+from lightning_tfm.runs.rescored import read_scored
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Study, folder_of, link
 from lightning_tfm.watch.run_state import RunState

@@ -18,19 +18,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.archives import BROKEN, decompress, fault
+from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.config import training_hash
-from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.report.beyond_records import scores_by_length
-from lightning_tfm.report.layer_table import FILE as LAYERS
+from lightning_tfm.report.analyses.layer_table import FILE as LAYERS
+from lightning_tfm.report.analyses.length_extrapolation_records import scores_by_length
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, to_plain, without_folders
 from lightning_tfm.runs.record import from_plain as record_of
+from lightning_tfm.study.row_tuning import FILE as TUNING
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.study import LOOKS, Ablation, folder_of, from_plain, link, save
-from lightning_tfm.study.tuned import FILE as TUNING
 from lightning_tfm.sums import signed
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")

@@ -3,30 +3,30 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lightning_tfm.durable import write_atomic
-from lightning_tfm.report import agreement, layer_table, table_data
-from lightning_tfm.report import table as views
-from lightning_tfm.report.extras import Extras, extras
-from lightning_tfm.report.latex import Layout, to_latex
-from lightning_tfm.report.links import Link, nowhere
-from lightning_tfm.report.page import page
-from lightning_tfm.report.plain import rounded
+from lightning_tfm.atomic_io import write_atomic
+from lightning_tfm.report.analyses import agreement, layer_table
+from lightning_tfm.report.analyses.compute_multiplier import with_worth
+from lightning_tfm.report.analyses.row_tuning import weighed
+from lightning_tfm.report.analyses.softmax import softmax
+from lightning_tfm.report.build_summary import summarise, tabulate
+from lightning_tfm.report.pages.links import Link, nowhere
+from lightning_tfm.report.pages.optional_sections import Extras, extras
+from lightning_tfm.report.pages.page import page
 from lightning_tfm.report.records import Cells, collect, read_cells
-from lightning_tfm.report.reference import reference_of
-from lightning_tfm.report.regime import regime_of
 from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.softmax import softmax
-from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.summary import Summary, Table
-from lightning_tfm.report.tuning import weighed
-from lightning_tfm.report.worth import with_worth
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.report.tables import data, views
+from lightning_tfm.report.tables.latex import Layout, to_latex
+from lightning_tfm.report.to_json import rounded
+from lightning_tfm.report.wording.reference import reference_of
+from lightning_tfm.report.wording.training_setup import regime_of
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import RunRecord
-from lightning_tfm.study.looks import read_looks
+from lightning_tfm.study.row_tuning import read_tuning
+from lightning_tfm.study.sequential import read_looks
 from lightning_tfm.study.study import Ablation, folder_of, load_as
-from lightning_tfm.study.tuned import read_tuning
 from lightning_tfm.watch.run_state import Curve
 
 
@@ -57,9 +57,9 @@ def render_table(table: Table | Summary, kind: str, width: int = 80) -> str:
     """As text (of at most `width` columns where the words allow it), markdown, csv or json."""
     match kind:
         case "csv":
-            return to_csv(table_data.csv(table))
+            return to_csv(data.csv(table))
         case "json":
-            return to_json(table if isinstance(table, Summary) else table_data.json(table))
+            return to_json(table if isinstance(table, Summary) else data.json(table))
         case "markdown":
             return to_markdown(views.document(table))
         case "text":

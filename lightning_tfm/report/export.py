@@ -13,15 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightning_tfm.atomic_io import write_atomic
 from lightning_tfm.config import evaluation_hash, training_hash
-from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import numbers
 from lightning_tfm.report.render.data import to_csv
-from lightning_tfm.runs.as_scored import read_as_scored
-from lightning_tfm.runs.directory import RunFolder, read_json
+from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.runs.folders import find_run
 from lightning_tfm.runs.record import CURVES, Called, RunRecord
+from lightning_tfm.runs.rescored import read_as_scored
 from lightning_tfm.study.study import Ablation, Search, folder_of, load
 from lightning_tfm.watch.run_state import Curve
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from lightning_tfm.plurals import signed
-from lightning_tfm.report import marks, svg
-from lightning_tfm.report.svg import LETTER, Scale, bottom_axis, figure, label, pointed, spanning, tag
-from lightning_tfm.report.word import DISC
+from lightning_tfm.plural_words import signed
+from lightning_tfm.report.charts import svg, verdict_icons
+from lightning_tfm.report.charts.svg import LETTER, Scale, bottom_axis, figure, label, pointed, spanning, tag
+from lightning_tfm.report.wording.word import DISC
 
 FAR = 4.0
 """beyond this many times the 80th percentile of all estimates a mark is at the edge, as a number"""
@@ -81,7 +81,7 @@ def _mark(mark: Mark, x: Scale, y: float) -> str:
         if ends is not None:
             low, high = (x(min(max(v, x.low), x.high)) for v in ends)
             body += tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval")
-        body += marks.placed(mark.shape, x(mark.estimate), y)
+        body += verdict_icons.placed(mark.shape, x(mark.estimate), y)
     if mark.paper is not None:
         said += f", the paper {signed(mark.paper, 2)}"
     if mark.paper is not None and x.low <= mark.paper <= x.high:
@@ -97,4 +97,4 @@ def _far(mark: Mark, x: Scale, y: float) -> str:
     words = f"{signed(mark.estimate, 0)} {arrow}" if right else f"{arrow} {signed(mark.estimate, 0)}"
     at, inward = (x.end, -1) if right else (x.start, 1)
     text = label(at + inward * 16, y + 4, words, "end" if right else "start")
-    return marks.placed(mark.shape, at + inward * 6, y) + text
+    return verdict_icons.placed(mark.shape, at + inward * 6, y) + text

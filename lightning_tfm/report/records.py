@@ -15,18 +15,18 @@ from pathlib import Path
 import numpy as np
 
 from lightning_tfm.config import training_hash
-from lightning_tfm.counting import Counted, counted, counter_of, signature_now
-from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.corpus_metrics import Counted, counted, counter_of, signature_now
+from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric, printed
-from lightning_tfm.runs.as_scored import OTHERWISE, read_scored
-from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.divergence import Divergence, Undefined
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord, Score, read_score
-from lightning_tfm.study.looks import Course, read_looks
+from lightning_tfm.runs.rescored import OTHERWISE, read_scored
+from lightning_tfm.study.row_tuning import TuningSummary, read_tuning
 from lightning_tfm.study.rows import Row, differences
+from lightning_tfm.study.sequential import Course, read_looks
 from lightning_tfm.study.study import Ablation, folder_of
-from lightning_tfm.study.tuned import TuningSummary, read_tuning
 from lightning_tfm.sums import DamagedFile, check_files
 from lightning_tfm.watch.run_state import Curve, RunState
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, Metric
-from lightning_tfm.report.plain import BY_METRIC, WEIGHED
-from lightning_tfm.strict import OPTIONAL
+from lightning_tfm.report.to_json import BY_METRIC, WEIGHED
+from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.rows import Paper
 
 
@@ -31,7 +31,7 @@ class Percent(Interval):
 
 @dataclass(frozen=True)
 class Multiplier(Interval):
-    """Of compute (report/worth.py); a bound has no estimate and one end."""
+    """Of compute (report/analyses/compute_multiplier.py); a bound has no estimate and one end."""
 
     marked: bool
     """it has another schedule than what it is compared with, or the rate was still falling to zero where it is read"""
@@ -142,9 +142,9 @@ class SummaryRow:
     diverged: list[int] | None = field(default=None, metadata=OPTIONAL)
     """seeds whose training diverged: the row has no mean then, of the others neither"""
     far_above: list[int] = field(default_factory=list)
-    """seeds far above the others of the row, as a plateau of the loss leaves them (report/far_above.py)"""
+    """seeds far above the others of the row, as a plateau of the loss leaves them (report/wording/outlier_seeds.py)"""
     ties: dict[str, Any] = field(default_factory=dict, metadata={"key": ""})
-    """of `change`: what its values follow (study/ties.py)"""
+    """of `change`: what its values follow (study/expressions.py)"""
     same_as: str | None = field(default=None, metadata={"key": "is", **OPTIONAL})
     """the row with the same runs, so that this one is not a comparison"""
     more: dict[str, Scores] = field(default_factory=dict, metadata=BY_METRIC)

@@ -21,8 +21,8 @@ from dataclasses import replace
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.word import DIVERGED, OPEN
-from lightning_tfm.study.looks import Course
+from lightning_tfm.report.wording.word import DIVERGED, OPEN
+from lightning_tfm.study.sequential import Course
 
 """seeds at the first look and at the last, if nothing else is requested"""
 HOPELESS = 0.05

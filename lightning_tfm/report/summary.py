@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 
 from lightning_tfm.measure.record import LayerTable
 from lightning_tfm.metrics import OF_TEXT
-from lightning_tfm.report.agreement import Agreement, LastEighth
-from lightning_tfm.report.beyond import BeyondSummary
-from lightning_tfm.report.claims import ClaimSummary
-from lightning_tfm.report.factors import FactorSummary
-from lightning_tfm.report.regime import Regime
+from lightning_tfm.report.analyses.agreement import Agreement, LastEighth
+from lightning_tfm.report.analyses.factors import FactorSummary
+from lightning_tfm.report.analyses.length_extrapolation import BeyondSummary
+from lightning_tfm.report.analyses.softmax import SoftmaxSummary
 from lightning_tfm.report.row import SummaryRow, tested
-from lightning_tfm.report.softmax import SoftmaxSummary
-from lightning_tfm.strict import OPTIONAL
-from lightning_tfm.study.tuned import TuningSummary
+from lightning_tfm.report.wording.claims import ClaimSummary
+from lightning_tfm.report.wording.training_setup import Regime
+from lightning_tfm.schema import OPTIONAL
+from lightning_tfm.study.row_tuning import TuningSummary
 
 
 @dataclass(frozen=True)

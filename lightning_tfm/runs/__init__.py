@@ -1,7 +1,7 @@
 """One run. Which file belongs to which theme:
 
-its folder           directory, owner, record, outcome, folders, divergence
-an attempt           attempt, start, train, trainer, weights, samples, scored, by_length, as_scored
-its record           result, counts, environment, draws
-its processes        launchers, ranks, torchrun, processes, threads, freed_memory
+its folder           folder, record, outcome, folders, divergence
+an attempt           resume, train, trainer, weights, samples, evaluation, length_buckets, rescored
+its record           result, model_stats, environment, rng_check
+its processes        malloc
 """

@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from lightning_tfm.config import Experiment, Hardware
-from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.record import Git, Machine, without_folders
+from lightning_tfm.runs.rng_check import said
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
 

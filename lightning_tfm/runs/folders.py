@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 
 
 def find_run(root: Path, start: str) -> RunFolder:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.directory import RunIsOwned, StaleAttempt
+from lightning_tfm.runs.folder import RunIsOwned, StaleAttempt
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Lt
 
-from lightning_tfm.runs.owner import Owner
-from lightning_tfm.strict import Flaw, Kept, Kind, Number, Overflowing, infinite_as_text, made
+from lightning_tfm.runs.process.process_id import Owner
+from lightning_tfm.schema import Flaw, Kept, Kind, Number, Overflowing, infinite_as_text, made
 from lightning_tfm.sums import KEY, has_checksum, intact
 
 FINISHED = "finished"
@@ -53,7 +53,7 @@ class LengthClass:
 
 @dataclass(frozen=True, kw_only=True)
 class ByLength:
-    """A text scored by length up to several times the training length (data/long.py)."""
+    """A text scored by length up to several times the training length (data/sources/length_buckets.py)."""
 
     limit: int
     """the training length, in pieces with the end token"""

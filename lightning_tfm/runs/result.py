@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lightning_tfm.bleu import Score
 from lightning_tfm.config import Evaluation, Experiment, Hardware, to_dict
-from lightning_tfm.runs.counts import counted, run_flops
 from lightning_tfm.runs.environment import git_state, inexact, machine, versions
+from lightning_tfm.runs.model_stats import counted, run_flops
 from lightning_tfm.runs.record import RunRecord, Seconds, Segment, Texts, TrainSeconds, segments, to_plain
 from lightning_tfm.runs.train import Made, Run
-from lightning_tfm.scoring import Score
 from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.backends_used import backends_used
-from lightning_tfm.training.tally import Tally
+from lightning_tfm.training.counters import Tally
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Result:
     @staticmethod
     def measured(how: Evaluation, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
         """As counting.measured, which only a run that names further metrics loads."""
-        from lightning_tfm.counting import measured
+        from lightning_tfm.corpus_metrics import measured
 
         return measured(how, hypotheses, references)
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_tfm.atomic_io import append_whole
 from lightning_tfm.data.batch import make_batch
-from lightning_tfm.data.store import Split
-from lightning_tfm.data.tokenizer import PieceTokenizer, Tokenizer
-from lightning_tfm.durable import append_whole
-from lightning_tfm.model.search import beam_search
-from lightning_tfm.runs.directory import Attempt
+from lightning_tfm.data.text.tokenizer import PieceTokenizer, Tokenizer
+from lightning_tfm.data.token_store import Split
+from lightning_tfm.model.beam_search import beam_search
+from lightning_tfm.runs.folder import Attempt
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import of_weights
 

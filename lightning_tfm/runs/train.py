@@ -14,26 +14,26 @@ import torch
 import torch.distributed as dist
 
 from lightning_tfm.config import Experiment, Hardware, Model
-from lightning_tfm.data.long import LongText, check_reach
+from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.module import TranslationData, evaluation_batches
-from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.data.sources.length_buckets import LongText, check_reach
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.directory import Attempt, RunFolder
+from lightning_tfm.runs.evaluation import Measuring, check_metrics, score_split
+from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.record import Score
+from lightning_tfm.runs.resume import find_start
 from lightning_tfm.runs.samples import Samples
-from lightning_tfm.runs.scored import Measuring, check_metrics, score_split
-from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import averaged
+from lightning_tfm.training.async_checkpoint import Writer
 from lightning_tfm.training.backend import Backend
 from lightning_tfm.training.backends_used import compile_layers
 from lightning_tfm.training.callback import RunCallback
-from lightning_tfm.training.config_check import Agreement, digest
+from lightning_tfm.training.counters import Tally
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import uses_gpu
+from lightning_tfm.training.rank_config_check import Agreement, digest
 from lightning_tfm.training.schedule import EventSchedule
-from lightning_tfm.training.tally import Tally
-from lightning_tfm.training.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class Run:
     store: Path
     """the token store of its text (data/prepare.py)"""
     backend: Callable[[Hardware, str, torch.device], Backend]
-    """what computes the steps, by the hardware, the precision and the device (accel/choose.py); a process that is
+    """what computes the steps, by the hardware, the precision and the device (accel/select.py); a process that is
     spawned gets it by its name"""
     recorder: Recorder
     check: Callable[[Model], Sequence[str]] | None = None
-    """asked on each rank before the first step, where classes are user-defined (model/leaks.py); its lines are shown"""
+    """asked on each rank before the first step, with user-defined classes (model/causality_check.py); it says lines"""
     beside: Sequence[pl.Callback] = ()
     """what watches the training, on the first rank"""
 

@@ -5,12 +5,12 @@ import sys
 from torch import Tensor
 
 from lightning_tfm.config import Experiment
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.sums import DamagedFile
+from lightning_tfm.training.async_checkpoint import checkpoint_file, snapshot_file
 from lightning_tfm.training.checkpoints import average
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.training.weight_files import load
-from lightning_tfm.training.writer import checkpoint_file, snapshot_file
 
 
 def scored(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """What to run. Which file belongs to which theme:
 
-an experiment        settings, meant, kinds, classes, mistakes, cost, command
-rows                 rows, ties, solve, ratios, held, row_data
-studies              study, cell, looks, tuned
-searches             sweeps (of tables, too), space, trials, gains
+an experiment        settings, suggestions, file_kind, user_classes, preflight, command
+rows                 rows, expressions, match_compute, ratios, derived_budget, data_rows
+studies              study, cell, sequential, row_tuning
+searches             sweeps, space, trials, improvement
 """

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lightning_tfm.config import Experiment
+from lightning_tfm.model.flops import AttentionPairs, training_flops
+from lightning_tfm.registry import LAYERS
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,21 @@ class Cell:
 
 Plan = tuple[Experiment, dict[str, Any]]
 """an experiment at its true sizes, and its training identity"""
+
+
+PIECES = 25
+"""of a sentence, on a side, if sentence lengths are unknown"""
+
+SOLVE = "solve"
+"""key of a value that makes a row cost as much as base (study/match_compute.py)"""
+
+
+def predicted_cost(exact: Experiment, V: int, length: int = PIECES) -> float:
+    """Training FLOPs of a run if every step is full and a sentence has `length` pieces on a side, to order runs by."""
+    tokens = exact.training.tokens
+    compared = LAYERS.traits(exact.model.layer).pairs
+    near = tokens * compared(exact.model, length) // length
+    pairs = AttentionPairs(near, near, tokens * length, 2 * length * length)
+    if exact.model.one_stack:
+        pairs = AttentionPairs(0, tokens * compared(exact.model, 2 * length) // length, 0, 4 * length * length)
+    return float(exact.training.steps * training_flops(exact.model, V, tokens, tokens, pairs))

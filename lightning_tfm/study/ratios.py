@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from lightning_tfm.config import Data, Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.parts import CORPORA
-from lightning_tfm.study.held import HOLD, Held
+from lightning_tfm.registry import CORPORA
+from lightning_tfm.study.derived_budget import HOLD, Held
 
 UNIQUE, EPOCHS, WARMUP = 2.0, 20.0, 0.04
 """of the paper: different target pieces a parameter, times that each is trained on, share of the steps"""

@@ -12,12 +12,12 @@ from annotated_types import Gt, MinLen
 from lightning_tfm.config import Data, Experiment, override
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import GONE, refuse
-from lightning_tfm.strict import Flaw, Number, Schema, made
-from lightning_tfm.study import ties
-from lightning_tfm.study.classes import own_classes
+from lightning_tfm.schema import Flaw, Number, Schema, made
+from lightning_tfm.study import expressions
+from lightning_tfm.study.cell import SOLVE
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.cost import SOLVE
-from lightning_tfm.study.kinds import expect
+from lightning_tfm.study.file_kind import expect
+from lightning_tfm.study.user_classes import own_classes
 from lightning_tfm.yaml_files import YamlFile, read_yaml
 
 TABLE3 = "experiments/table3.yaml"
@@ -68,7 +68,7 @@ class Row:
     name: str
     group: str
     change: dict[str, Any]
-    """dotted keys and values at the paper's scale; a value may follow others (study/ties.py)"""
+    """dotted keys and values at the paper's scale; a value may follow others (study/expressions.py)"""
     paper: Paper
     where: str
     """file:line that declares it"""
@@ -81,7 +81,7 @@ class Row:
 
     def on(self, base: Experiment) -> "Row":
         """This row laid on `base`. Raises UserError where its sizes are not whole there."""
-        change = ties.resolved(base, self.change, f"{self.where}: row '{self.name}'")
+        change = expressions.resolved(base, self.change, f"{self.where}: row '{self.name}'")
         tied = {key: value for key, value in self.change.items() if key in change and change[key] != value}
         return replace(self, change=change, ties=tied) if tied else self
 
@@ -96,7 +96,7 @@ Printed = Annotated[Number, Gt(0)] | None
 
 @dataclass(frozen=True)
 class _Solve(Schema):
-    """What makes a row cost as much as base (study/solve.py)."""
+    """What makes a row cost as much as base (study/match_compute.py)."""
 
     field: str
     equal: str
@@ -180,7 +180,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
     for key in WORDS:
         one_line(getattr(line, key), key, f"{file.where(name, key)}: row '{name}'")
     paper = Paper(line.PPL, line.BLEU, line.params)
-    changed = override(Experiment(), ties.untied(change, where), where)
+    changed = override(Experiment(), expressions.untied(change, where), where)
     try:
         own_classes(changed)
     except UserError as error:
@@ -196,7 +196,7 @@ def one_line(value: Any, key: str, where: str) -> None:
 
 
 def _solved(line: _Line, where: str) -> dict[str, Any]:
-    """`solve: {field: F, equal: flops}` as a value of the change (study/ties.py)."""
+    """`solve: {field: F, equal: flops}` as a value of the change (study/expressions.py)."""
     if line.solve is None:
         return {}
     if line.solve.field in line.change:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.gone import refuse
-from lightning_tfm.study.classes import own_classes
-from lightning_tfm.study.held import FOLLOW, HOLD, SEEN, Held
-from lightning_tfm.study.kinds import expect
-from lightning_tfm.study.mistakes import check_hardware, check_scoring, check_steps
+from lightning_tfm.study.derived_budget import FOLLOW, HOLD, SEEN, Held
+from lightning_tfm.study.file_kind import expect
+from lightning_tfm.study.preflight import check_hardware, check_scoring, check_steps
+from lightning_tfm.study.user_classes import own_classes
 from lightning_tfm.yaml_files import read_yaml
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def load_experiment(*files: str | Path, row: str | None = None, seed: int | None
 
 
 def _foreign(name: str) -> bool:
-    from lightning_tfm.study.meant import FOREIGN  # only where something is wrong
+    from lightning_tfm.study.suggestions import FOREIGN  # only where something is wrong
 
     return name in FOREIGN
 
@@ -180,7 +180,7 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
             files = value if key == "rows" else [*files, *value]
         else:
             refuse(key, where=where)
-            from lightning_tfm.study.meant import meant
+            from lightning_tfm.study.suggestions import meant
 
             fields_of = [f"{part}.{f.name}" for part, cls in SECTIONS.items() for f in fields(cls)]
             valid = [*(fields_of if _foreign(key.rpartition(".")[2]) else [*SECTIONS, "rows"]), *PLAIN]

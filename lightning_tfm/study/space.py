@@ -8,7 +8,7 @@ from annotated_types import MinLen
 
 from lightning_tfm.config import Experiment, override, to_dict
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.strict import Number, Schema
+from lightning_tfm.schema import Number, Schema
 from lightning_tfm.yaml_files import YamlFile
 
 RANGES = {
@@ -77,7 +77,7 @@ class Spec(Schema):
     q: Number | None = None
     distribution: str | None = None
     tie: str | Number | None = None
-    """not sampled: arithmetic on the others (study/ties.py), as is `of_base`"""
+    """not sampled: arithmetic on the others (study/expressions.py), as is `of_base`"""
     of_base: str | Number | None = None
 
     @property

@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
+from lightning_tfm.atomic_io import locked, to_json, write_atomic
 from lightning_tfm.config import (
     Experiment,
     Hardware,
@@ -20,18 +21,15 @@ from lightning_tfm.config import (
     training_hash,
     training_identity,
 )
-from lightning_tfm.contradictions import check
-from lightning_tfm.durable import locked, to_json, write_atomic
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.parts import OWN_WEIGHTS
-from lightning_tfm.strict import Flaw, Kept, Number, made, with_control
-from lightning_tfm.study import ties
-from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.study.classes import of_earlier_version, own_classes, user_classes
-from lightning_tfm.study.cost import predicted_cost
-from lightning_tfm.study.gains import BASE
-from lightning_tfm.study.row_data import RowData, data_key
+from lightning_tfm.registry import OWN_WEIGHTS
+from lightning_tfm.schema import Flaw, Kept, Number, made, with_control
+from lightning_tfm.study import expressions
+from lightning_tfm.study.cell import Cell, Plan, predicted_cost
+from lightning_tfm.study.data_rows import RowData, data_key
+from lightning_tfm.study.improvement import BASE
 from lightning_tfm.study.rows import (
     WORDS,
     Fingerprints,
@@ -44,10 +42,11 @@ from lightning_tfm.study.rows import (
     other_rows,
 )
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
+from lightning_tfm.study.user_classes import of_earlier_version, own_classes, user_classes
 
 SCHEMA, MOST_SEEDS = 1, 10_000
 LOOKS = "looks.json"
-"""in the folder of a study whose seeds are added by looks (study/looks.py)"""
+"""in the folder of a study whose seeds are added by looks (study/sequential.py)"""
 HIDDEN = " (hidden)"
 """behind the name of a row that is hidden, which thereby is free for another one"""
 LISTED = 2000
@@ -398,7 +397,7 @@ class Search(Study):
     seeds: list[int] = field(default_factory=list)
     """of every trial of an earlier search, whose values are the means over them; empty: only base's own"""
     ties: dict[str, Any] = field(default_factory=dict)
-    """dotted keys that are not sampled but follow the others (study/ties.py)"""
+    """dotted keys that are not sampled but follow the others (study/expressions.py)"""
     validate_every: int = 0
     """steps between two evaluations of dev perplexity on every machine, since trials are stopped by comparing them; 0
     if none is stopped, and in searches started before it was kept"""
@@ -441,7 +440,7 @@ class Search(Study):
     def at(self, change: dict[str, Any]) -> Experiment:
         """The base with the parameters of a trial, and what follows them, at the paper's scale. Raises UserError."""
         where = f"study '{self.name}'"
-        return override(self.base, ties.resolved(self.base, change | self.ties, where), where)
+        return override(self.base, expressions.resolved(self.base, change | self.ties, where), where)
 
     def of(self, row: str, change: dict[str, Any], seed: int | None = None) -> Experiment:
         """The experiment of the trial `row` at one of its seeds, by default the first. Base is base, tied or not."""

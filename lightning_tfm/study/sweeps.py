@@ -17,9 +17,9 @@ from lightning_tfm.config import WORDS, Experiment, override
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import GONE
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.strict import Schema
-from lightning_tfm.study import ties
-from lightning_tfm.study.kinds import expect
+from lightning_tfm.schema import Schema
+from lightning_tfm.study import expressions
+from lightning_tfm.study.file_kind import expect
 from lightning_tfm.study.rows import MAY, Paper, Row, not_of_rows, one_line
 from lightning_tfm.study.space import CANNOT, LISTS_ONLY, Parameter, Spec, Values, grid, read_parameter
 from lightning_tfm.yaml_files import YamlFile, checked, read_yaml
@@ -345,10 +345,10 @@ def read_search(path: str | Path) -> SearchFile:
     tied = {
         key: {kind: getattr(spec, kind)}
         for key, spec in asked.parameters.items()
-        if (kind := "".join(spec.given)) in (ties.TIE, ties.OF_BASE) and spec.distribution is None
+        if (kind := "".join(spec.given)) in (expressions.TIE, expressions.OF_BASE) and spec.distribution is None
     }
     for key, tie in tied.items():
-        ties.untied({key: tie}, file.where("parameters", key))
+        expressions.untied({key: tie}, file.where("parameters", key))
     arguments = [f"--{'training.seed' if key == 'seed' else key}={value}" for key, value in fixed.items()]
     return SearchFile(
         name=asked.name or file.path.stem,

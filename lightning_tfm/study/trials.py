@@ -8,9 +8,9 @@ from typing import Any
 
 from lightning_tfm.config import typed_and_trained
 from lightning_tfm.errors import UserError
-from lightning_tfm.strict import OPTIONAL, Flaw, Kept, made
+from lightning_tfm.schema import OPTIONAL, Flaw, Kept, made
 from lightning_tfm.study.command import fit_command
-from lightning_tfm.study.gains import BASE, gains
+from lightning_tfm.study.improvement import BASE, gains
 from lightning_tfm.study.study import Search
 
 STATES = {"complete": "finished", "pruned": "stopped early", "fail": "failed", "running": "running"}

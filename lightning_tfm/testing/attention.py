@@ -3,9 +3,9 @@
 import torch
 
 from lightning_tfm.config import Model
-from lightning_tfm.model import leaks
+from lightning_tfm.model import causality_check
 from lightning_tfm.model.attention_types import AttentionType
-from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
+from lightning_tfm.model.causality_check import SOURCES, TARGETS, V, pad
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.testing.model import SAME, ModelSuite, close, normal, run_of, shape
 
@@ -52,7 +52,7 @@ class AttentionSuite(ModelSuite):
             source, order = run_of(9), [1, 0, *range(2, 9)]
             moved = model.encode(source, None)[:, order] - model.encode(source[:, order], None)
             assert float(moved.abs().max()) > SAME, f"with positions={positions} the order of the source is not seen"
-            assert not (fault := leaks.piece_by_piece(model, SAME)), f"positions={positions}: {fault}"
+            assert not (fault := causality_check.piece_by_piece(model, SAME)), f"positions={positions}: {fault}"
 
     def test_where_it_acts(self) -> None:
         for where, kinds in (("both", 3), ("self", 2), ("cross", 1)):

@@ -13,10 +13,10 @@ from pathlib import Path
 from unittest import SkipTest
 
 from lightning_tfm.config import Data
-from lightning_tfm.data.cleaning import flaw
-from lightning_tfm.data.corpora import corpus_fingerprint, make_corpus
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.prepare import prepare
+from lightning_tfm.data.sources.files import corpus_fingerprint, make_corpus
+from lightning_tfm.data.text.cleaning import flaw
 from lightning_tfm.errors import UserError
 
 

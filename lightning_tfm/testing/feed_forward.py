@@ -5,7 +5,7 @@ from typing import cast
 from torch import nn
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
+from lightning_tfm.model.causality_check import SOURCES, TARGETS, V, pad
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.testing.model import ModelSuite, close, normal, shape
 

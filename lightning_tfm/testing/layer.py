@@ -3,8 +3,8 @@
 import torch
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
-from lightning_tfm.model.search import CachedDecoder
+from lightning_tfm.model.beam_search import CachedDecoder
+from lightning_tfm.model.causality_check import SOURCES, TARGETS, V, pad
 from lightning_tfm.model.size import layer_parameters
 from lightning_tfm.testing.model import SAME, ModelSuite, close, normal, run_of, shape
 

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from lightning_tfm.config import Experiment, Model
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
-from lightning_tfm.model import leaks
+from lightning_tfm.model import causality_check
+from lightning_tfm.model.beam_search import CachedDecoder
+from lightning_tfm.model.causality_check import CHANGED, SOURCES, TARGETS, V, pad
 from lightning_tfm.model.dropout import given
-from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
-from lightning_tfm.model.own import SET, origins_in_words
-from lightning_tfm.model.search import CachedDecoder
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import KINDS
-from lightning_tfm.study.classes import user_classes
+from lightning_tfm.model.user_init import SET, origins_in_words
+from lightning_tfm.registry import KINDS
+from lightning_tfm.study.user_classes import user_classes
 
 SAME = 1e-12
 """farthest that two float64 results of the same formula are apart when matrices of other shapes made them"""
@@ -44,7 +44,7 @@ class ModelSuite:
 
     @property
     def traits(self) -> Any:
-        """What is declared of it: one that ships in parts.py, a user-defined one by its attributes."""
+        """What is declared of it: one that ships in registry.py, a user-defined one by its attributes."""
         user_classes(Experiment(model=self._sizes()))  # imports it
         return KINDS[f"model.{self.field}"].traits(self.named)
 
@@ -68,27 +68,31 @@ class ModelSuite:
 
     def test_no_position_sees_a_later_one(self) -> None:
         for model in self._models():
-            before, after = leaks.with_another_piece(model)
-            assert not (fault := leaks.later_position(before, after)), fault
-            assert (before[:, leaks.CHANGED :] != after[:, leaks.CHANGED :]).any(2).all(), (
-                f"position {leaks.CHANGED} or a later one does not see the token at position {leaks.CHANGED}"
+            before, after = causality_check.with_another_piece(model)
+            assert not (fault := causality_check.later_position(before, after)), fault
+            assert (before[:, CHANGED:] != after[:, CHANGED:]).any(2).all(), (
+                f"position {CHANGED} or a later one does not see the token at position {CHANGED}"
             )
-        for model in self._models(max_positions=leaks.LONG):
-            assert not (fault := leaks.later_position(*leaks.with_another_piece(model, leaks.LATE), leaks.LATE)), fault
+        for model in self._models(max_positions=causality_check.LONG):
+            assert not (
+                fault := causality_check.later_position(
+                    *causality_check.with_another_piece(model, causality_check.LATE), causality_check.LATE
+                )
+            ), fault
 
     def test_piece_by_piece_is_all_at_once(self) -> None:
         """Decoding with a cache gives what recomputing the whole target gives."""
         for model in self._models(attention_bias=True):
-            assert not (fault := leaks.piece_by_piece(model, SAME)), fault
+            assert not (fault := causality_check.piece_by_piece(model, SAME)), fault
 
     def test_padding_is_invisible(self) -> None:
         for model in self._models():
-            assert not (fault := leaks.padding(model, SAME)), fault
+            assert not (fault := causality_check.padding(model, SAME)), fault
 
     def test_neighbours_in_the_batch_are_invisible(self) -> None:
         for model in self._models():
             source, target = pad(SOURCES), pad(TARGETS)
-            assert not (fault := leaks.neighbours(model, SAME)), fault
+            assert not (fault := causality_check.neighbours(model, SAME)), fault
             together = model(source, target)
             source[0, 2] += 1
             changed = (model(source, target) != together).any(2)
@@ -114,7 +118,7 @@ class ModelSuite:
         model = self._model()
         for line in origins_in_words(model.origins):
             print(line)
-        leaks.check_constructed_alike(model, self._model())
+        causality_check.check_constructed_alike(model, self._model())
 
     def test_weights_are_drawn_by_name(self) -> None:
         """A deeper model has the weights of a shallower one, a model with the class those of one without."""

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from lightning_tfm.config import Experiment, Training
-from lightning_tfm.parts import SCHEDULES
-from lightning_tfm.study.classes import user_classes
+from lightning_tfm.registry import SCHEDULES
+from lightning_tfm.study.user_classes import user_classes
 from lightning_tfm.training.schedule import Schedule, check_schedule
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
+from lightning_tfm.model.causality_check import SOURCES, TARGETS, V, pad
 from lightning_tfm.model.positions import BiasScheme, EmbeddingScheme, PositionScheme, RotationScheme
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.testing.model import SAME, ModelSuite, close, normal, run_of, shape

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
-from lightning_tfm.model.search import Hypothesis, beam_search
+from lightning_tfm.model.beam_search import Hypothesis, beam_search
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.training.loss import smoothed_nll
 from lightning_tfm.training.masks import SentenceMasks
@@ -26,7 +26,7 @@ Draw = Callable[[int, Batch, Tensor], tuple[Tensor, Tensor]]
 def host_masks(
     formula: SentenceMasks,
     device: torch.device,
-    quicker: str = "give TransformerModule backend=lightning_tfm.accel.choose.backend(…)",
+    quicker: str = "give TransformerModule backend=lightning_tfm.accel.select.backend(…)",
 ) -> Draw:
     """The formula itself, on the CPU; a GPU waits for it, which is said with what is `quicker`."""
     if device.type == "cuda":

@@ -14,13 +14,13 @@ import torch
 import torch.distributed as dist
 
 from lightning_tfm.data.batch import Batch, Step
+from lightning_tfm.training.async_checkpoint import Writer
 from lightning_tfm.training.backends_used import backends_used, variants_tried
+from lightning_tfm.training.counters import Tally
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule, learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
-from lightning_tfm.training.tally import Tally
-from lightning_tfm.training.writer import Writer
 
 ASKED = 1
 """what ranks agree on when the run was asked to stop; below every signal, which would leave a checkpoint"""

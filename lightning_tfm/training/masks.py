@@ -21,10 +21,10 @@ from torch import Tensor
 
 from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch
-from lightning_tfm.keys import key
 from lightning_tfm.model.dropout import Given
 from lightning_tfm.model.transformer import SequenceModel
-from lightning_tfm.parts import FEED_FORWARDS
+from lightning_tfm.registry import FEED_FORWARDS
+from lightning_tfm.rng import key
 
 SOURCE, TARGET, FF_SOURCE, FF_TARGET, ENCODER, DECODER, MEMORY, ONE_STACK = range(8)
 

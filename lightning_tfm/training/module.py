@@ -17,12 +17,12 @@ from lightning_tfm.config import Experiment, from_record, to_dict
 from lightning_tfm.data.batch import Batch, Step
 from lightning_tfm.model.dropout import given
 from lightning_tfm.model.one_stack import make_model
-from lightning_tfm.model.own import begin
 from lightning_tfm.model.transformer import SequenceModel
-from lightning_tfm.parts import own_parts
+from lightning_tfm.model.user_init import begin
+from lightning_tfm.registry import own_parts
 from lightning_tfm.training.backend import Backend, Draw
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translated
-from lightning_tfm.training.logged import is_observed, log_step
+from lightning_tfm.training.lightning_log import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
 from lightning_tfm.training.masks import SentenceMasks
 from lightning_tfm.training.optimizers import limited_norm, make_optimizer

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lightning_tfm.config import Training
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import FusedLinear
-from lightning_tfm.parts import OPTIMIZERS
+from lightning_tfm.registry import OPTIMIZERS
 
 MOMENTUM = 0.95
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)

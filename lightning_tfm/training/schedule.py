@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from lightning_tfm.config import Hardware, Training
 from lightning_tfm.errors import UserError
-from lightning_tfm.parts import SCHEDULES
+from lightning_tfm.registry import SCHEDULES
 
 
 class Schedule(ABC):

@@ -17,11 +17,11 @@ from typing import Any
 from lightning_tfm.metrics import METRICS, Metric, chief, numbers
 from lightning_tfm.runs.divergence import Divergence, Undefined, diverged
 from lightning_tfm.runs.record import CURVES, Called, Outcome, Progress, RunRecord, read, read_small
-from lightning_tfm.strict import INFINITE
+from lightning_tfm.schema import INFINITE
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.sums import DamagedFile, check_files
-from lightning_tfm.watch.folder import AttemptView, Lines, Stamp, read_attempts, read_object, stamp
-from lightning_tfm.watch.memory import CurveSummary, Finished, Memory
+from lightning_tfm.watch.file_cache import AttemptView, Lines, Stamp, read_attempts, read_object, stamp
+from lightning_tfm.watch.run_cache import CurveSummary, Finished, Memory
 from lightning_tfm.watch.time_left import Left, Took
 
 STATES = ("running", "waiting", "interrupted", "failed", "damaged", "stopped early", "finished")

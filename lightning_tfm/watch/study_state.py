@@ -13,13 +13,13 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from lightning_tfm.metrics import METRICS, PPL, Metric, printed
-from lightning_tfm.runs.as_scored import as_scored, read_later, without_other_test
-from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.owner import Owner
+from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.process.process_id import Owner
 from lightning_tfm.runs.record import Missing, RunRecord, Score, Seconds
+from lightning_tfm.runs.rescored import as_scored, read_later, without_other_test
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Ablation, Search, Study, folder_of
-from lightning_tfm.watch.folder import Kept
+from lightning_tfm.watch.file_cache import Kept
 from lightning_tfm.watch.run_state import STATES, Runs, RunState
 from lightning_tfm.watch.time_left import Left, Took, until_the_last
 

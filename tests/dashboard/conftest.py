@@ -14,7 +14,7 @@ import pytest
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.serve import listen, server
-from lightning_tfm.watch.memory import cache_file
+from lightning_tfm.watch.run_cache import cache_file
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from lightning_tfm.config import (
     training_hash,
     training_identity,
 )
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Seconds, Texts, TrainSeconds, to_plain
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
 from lightning_tfm.study.study import Ablation, Search, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
-from tests.records import record_of
+from tests.helpers.records import record_of
 
 BASE = Experiment(training=Training(steps=100_000), miniature=Miniature(width=8, depth=2, steps=50))
 PRINTS = Fingerprints("t" * 64, "d" * 64)

@@ -19,7 +19,7 @@ from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.fields import fields
 from lightning_tfm.dashboard.serve import HOST
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.report import facts
+from lightning_tfm.report.tables import extra_columns
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import Paper, Row, all_rows, apply
 from lightning_tfm.study.space import Parameter
@@ -27,7 +27,7 @@ from lightning_tfm.study.study import save
 from lightning_tfm.watch.query import find_field
 from lightning_tfm.watch.run_state import STATES
 from tests.dashboard.made import BASE, Folder
-from tests.report.test_page import HOSTILE, Parser
+from tests.report.pages.test_page import HOSTILE, Parser
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_runs_and_studies_are_shown_by_what_they_were_asked_to_be_scored_by(serv
 
 
 OWN = """
-from lightning_tfm.counting import Summed
+from lightning_tfm.corpus_metrics import Summed
 
 class RightWords(Summed):
     label, digits, WIDTH = "right words", 1, 2
@@ -232,7 +232,9 @@ def test_a_study_s_table_has_any_field_as_a_column_in_the_words_of_the_report_s(
     search = made.search("search", 3)
     made.trial(search, 0, "finished", training__lr_factor=0.7)
     monkeypatch.setattr(
-        facts, "FACTS", [*facts.FACTS, facts.Fact("padding", "wasted", "of all cells", "{:.0%}".format)]
+        extra_columns,
+        "FACTS",
+        [*extra_columns.FACTS, extra_columns.Fact("padding", "wasted", "of all cells", "{:.0%}".format)],
     )
     for result in tmp_path.glob("runs/*/result.json"):
         result.write_text(json.dumps(json.loads(result.read_text()) | {"padding": 0.125, "flops": 3 * 10**11}))

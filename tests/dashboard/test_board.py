@@ -17,9 +17,9 @@ from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.errors import UserError
 from lightning_tfm.results import load_study
-from lightning_tfm.runs.directory import GRACE, RunFolder
+from lightning_tfm.runs.folder import GRACE, RunFolder
 from lightning_tfm.runs.record import to_plain
-from lightning_tfm.study.row_data import RowData
+from lightning_tfm.study.data_rows import RowData
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply
 from lightning_tfm.study.study import save
 from lightning_tfm.sums import signed
@@ -27,9 +27,9 @@ from lightning_tfm.watch import run_state
 from lightning_tfm.watch.run_state import STATES, thinned
 from lightning_tfm.watch.study_state import Best
 from lightning_tfm.watch.time_left import Left
-from tests.calling import call
 from tests.dashboard.made import BASE, PRINTS, Folder
-from tests.records import record_of
+from tests.helpers.calling import call
+from tests.helpers.records import record_of
 
 QUERY = "study = '{}'"
 

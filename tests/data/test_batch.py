@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lightning_tfm.data.batch import make_batch
-from lightning_tfm.pieces import BOS, EOS, PAD
+from lightning_tfm.special_tokens import BOS, EOS, PAD
 
 LENGTHS = {
     "none": [],

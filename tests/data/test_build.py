@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from lightning_tfm.config import Data
-from lightning_tfm.data import build as module
-from lightning_tfm.data import word_encoder
-from lightning_tfm.data.cleaning import Rules, Seen
 from lightning_tfm.data.prepare import BUILDING, prepare
-from lightning_tfm.data.tokenizer import Tokenizer
-from lightning_tfm.data.vocabulary import RESERVED, count_words, train_tokenizer
-from lightning_tfm.data.word_encoder import WordEncoder
+from lightning_tfm.data.text import build as module
+from lightning_tfm.data.text import word_encoder
+from lightning_tfm.data.text.cleaning import Rules, Seen
+from lightning_tfm.data.text.tokenizer import Tokenizer
+from lightning_tfm.data.text.vocabulary import RESERVED, count_words, train_tokenizer
+from lightning_tfm.data.text.word_encoder import WordEncoder
 from lightning_tfm.errors import UserError
 
 REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
@@ -176,7 +176,7 @@ def test_word_by_word_on_real_text(tmp_path, normalization):
 
 
 def module_corpus(data):
-    from lightning_tfm.data.corpora import make_corpus
+    from lightning_tfm.data.sources.files import make_corpus
 
     return make_corpus(data)
 

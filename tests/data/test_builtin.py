@@ -11,8 +11,8 @@ import pytest
 from lightning_tfm.config import Data
 from lightning_tfm.data import builtin, lexicon
 from lightning_tfm.data.builtin import GENDERS, HELD_OUT, LONGEST, SPLITS, Builtin, Grammar
-from lightning_tfm.data.corpora import make_corpus
 from lightning_tfm.data.lexicon import Draw, Lexicon
+from lightning_tfm.data.sources.files import make_corpus
 from lightning_tfm.errors import UserError
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from lightning_tfm.config import Data
-from lightning_tfm.data.corpora import make_corpus
 from lightning_tfm.data.gold import NONE, gold_pairs, has_gold
+from lightning_tfm.data.sources.files import make_corpus
 
 HELD_OUT = [(corpus, split) for corpus in ("builtin", "trees") for split in ("val", "test")]
 

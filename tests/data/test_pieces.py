@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from lightning_tfm.config import Data, Evaluation, Experiment
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.data.textset import TextSet
-from lightning_tfm.data.tokenizer import joined
-from lightning_tfm.data.vocabulary import read_vocabulary
+from lightning_tfm.data.text.adhoc_split import TextSet
+from lightning_tfm.data.text.tokenizer import joined
+from lightning_tfm.data.text.vocabulary import read_vocabulary
 from lightning_tfm.errors import UserError
-from lightning_tfm.inference.score import PAPER, measured
-from lightning_tfm.pieces import EOS, UNK
-from tests.records import DEV
+from lightning_tfm.inference.rescore import PAPER, measured
+from lightning_tfm.special_tokens import EOS, UNK
+from tests.helpers.records import DEV
 
 LINES = {
     "train.en": "the inter@@ rup@@ tion\nthe end .\n",

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from lightning_tfm.config import Data
-from lightning_tfm.data import build as building
 from lightning_tfm.data import prepare as module
 from lightning_tfm.data.builtin import Builtin
+from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import BUILDING, prepare
-from lightning_tfm.data.prepared import Prepared
-from lightning_tfm.data.tokenizer import Tokenizer
+from lightning_tfm.data.text import build as building
+from lightning_tfm.data.text.tokenizer import Tokenizer
 from lightning_tfm.errors import UserError
-from tests.waiting import wait_for
+from tests.helpers.waiting import wait_for
 
 REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
 real_text = pytest.mark.skipif(not REAL_TEXT, reason="LIGHTNING_TFM_DATA is unset: the folder of real parallel text")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lightning_tfm.data.split_writer import SplitWriter
-from lightning_tfm.data.store import Split, id_type
+from lightning_tfm.data.text.split_writer import SplitWriter
+from lightning_tfm.data.token_store import Split, id_type
 from lightning_tfm.errors import UserError
 
 ROWS = [[5, 6, 7], [], [4], [8, 9]]

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_tfm.config import Data
-from lightning_tfm.data.tokenizer import Tokenizer, spaced
-from lightning_tfm.data.vocabulary import LONGEST_WORD, RESERVED, count_words, train_tokenizer
+from lightning_tfm.data.text.tokenizer import Tokenizer, spaced
+from lightning_tfm.data.text.vocabulary import LONGEST_WORD, RESERVED, count_words, train_tokenizer
 from lightning_tfm.errors import UserError
 
 LINES = ["der Hund sieht den Mann", "den Hund sieht der Mann.", "a dog sees the man", "The man, the dogs: 12 dogs!"] * 3

@@ -4,13 +4,13 @@ from collections import defaultdict
 
 import pytest
 
-from lightning_tfm.brackets import parsed
 from lightning_tfm.config import Data
-from lightning_tfm.data.corpora import make_corpus
 from lightning_tfm.data.lexicon import Draw
+from lightning_tfm.data.sources.files import make_corpus
 from lightning_tfm.data.treebank import Tree, pair, read_trees
 from lightning_tfm.data.trees import HELD_OUT, LONGEST, Treebank
 from lightning_tfm.errors import UserError
+from lightning_tfm.parseval import parsed
 from lightning_tfm.testing import CorpusSuite
 
 WSJ = """

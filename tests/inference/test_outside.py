@@ -13,9 +13,9 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import load_exported, to_ctranslate2, to_safetensors, unlike_ctranslate2
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.model.search import beam_search
-from lightning_tfm.runs.directory import RunFolder
-from tests.tiny import experiment, in_child, train, write_corpus
+from lightning_tfm.model.beam_search import beam_search
+from lightning_tfm.runs.folder import RunFolder
+from tests.helpers.tiny import experiment, in_child, train, write_corpus
 
 SQUARE = {"model__d_k": 8, "model__d_v": 8}
 VARIANTS = {

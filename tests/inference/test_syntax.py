@@ -7,7 +7,7 @@ import pytest
 
 from lightning_tfm.config import Data, Experiment, Model, Training
 from lightning_tfm.data.gold import NONE, Gold
-from lightning_tfm.data.store import EncodedText
+from lightning_tfm.data.token_store import EncodedText
 from lightning_tfm.inference import syntax
 from lightning_tfm.inference.inspect import weights
 from lightning_tfm.inference.syntax import Sentence, agreement, chosen, exchanged, layouts, words_of

@@ -8,7 +8,7 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.judging.gate import shares
-from lightning_tfm.study.looks import LATE
+from lightning_tfm.study.sequential import LATE
 
 METRIC = ["--metric", "acc:higher:0.5"]
 

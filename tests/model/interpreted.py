@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_tfm.accel import choose
+from lightning_tfm.accel import select
 from lightning_tfm.accel.on_gpu import DeviceMasks
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
@@ -21,7 +21,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
 from lightning_tfm.training.masks import SentenceMasks
 from lightning_tfm.training.module import TransformerModule
-from tests import tiny
+from tests.helpers import tiny
 
 CPU = torch.device("cpu")
 
@@ -68,7 +68,7 @@ def test_a_step_with_them_is_the_step_without():
     e = Experiment(model=Model(N=1, d_model=16, d_ff=24, h=2, d_k=6, d_v=6), training=Training(seed=5))
     batch, losses = ragged(random.Random(4)), []
     for wanted in ("none", "masks"):
-        module = TransformerModule(e, 31, choose.backend(Hardware(kernels=wanted), "float32", CPU)).train()
+        module = TransformerModule(e, 31, select.backend(Hardware(kernels=wanted), "float32", CPU)).train()
         loss, _ = module.batch_loss(3, batch)
         losses.append(loss.item())
         assert module.backend.describe() == [] if wanted == "none" else ["dropout masks by Triton, the same bits"]
@@ -146,7 +146,7 @@ def test_a_step_in_bfloat16_has_no_other_products_and_the_gradient_of_one_buffer
     e = Experiment(model=Model(N=1, d_model=16, d_ff=24, h=2, d_k=6, d_v=6), training=Training(seed=5))
     batch, found = ragged(random.Random(4)), []
     for wanted in ("masks", "all"):
-        module = TransformerModule(e, 31, choose.backend(Hardware(kernels=wanted), "float32", CPU)).train()
+        module = TransformerModule(e, 31, select.backend(Hardware(kernels=wanted), "float32", CPU)).train()
         with Products() as products:
             with torch.autocast("cpu", torch.bfloat16):
                 loss, _ = module.batch_loss(3, batch)

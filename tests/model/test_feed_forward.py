@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
-from lightning_tfm.parts import gated_width
+from lightning_tfm.registry import gated_width
 
 FORMULAS = {
     "relu": lambda x: x.clamp(min=0),

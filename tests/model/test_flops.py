@@ -11,7 +11,7 @@ from lightning_tfm.model.attention_types import Gated
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.transformer import SequenceModel, Transformer
-from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
+from lightning_tfm.registry import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
 
 B, V = 3, 31
 

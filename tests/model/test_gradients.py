@@ -10,7 +10,7 @@ from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend
 from lightning_tfm.model.dropout import given
 from lightning_tfm.model.positions import PositionSizes, find_scheme
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import SCHEMES
+from lightning_tfm.registry import SCHEMES
 from lightning_tfm.training.loss import smoothed_nll
 
 B, H, T, S, K, DV = 2, 3, 5, 7, 4, 2

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lightning_tfm.config import Experiment, Model, training_identity
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import SelfAttention
-from lightning_tfm.model.search import CachedDecoder
+from lightning_tfm.model.beam_search import CachedDecoder
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.testing import SchemeSuite
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lightning_tfm.accel import choose, kernels, on_gpu
+from lightning_tfm.accel import kernels, on_gpu, select
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Hardware, Model
 from lightning_tfm.errors import UserError
@@ -31,7 +31,7 @@ def test_they_equal_their_formulas_in_the_interpreter():
 
 def test_on_a_cpu_numpy_draws_and_triton_is_not_imported(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    formula, backend = SentenceMasks(Model(N=1, d_model=16), 1), choose.backend(Hardware(), "float32", CPU)
+    formula, backend = SentenceMasks(Model(N=1, d_model=16), 1), select.backend(Hardware(), "float32", CPU)
     assert backend.loss is Backend().loss and backend.masks(formula, CPU) == formula.between
 
 
@@ -39,14 +39,14 @@ def test_on_a_cpu_numpy_draws_and_triton_is_not_imported(monkeypatch):
 def test_masks_that_a_gpu_waits_for_are_said(monkeypatch, capsys, triton, wanted, remedy):
     monkeypatch.setattr(kernels, "has_triton", lambda: triton)
     formula, gpu = SentenceMasks(Model(N=1, d_model=16), 1), torch.device("cuda:0")
-    assert choose.backend(Hardware(kernels=wanted), "float32", gpu).masks(formula, gpu) == formula.between
+    assert select.backend(Hardware(kernels=wanted), "float32", gpu).masks(formula, gpu) == formula.between
     assert "cuda:0 waits for them" in (said := capsys.readouterr().err) and remedy in said
 
 
 def test_kernels_that_do_not_run_here_are_refused_not_replaced(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(UserError, match=r"trainer\.kernels=all needs a GPU beside Triton, and this run is on cpu"):
-        choose.backend(Hardware(kernels="all"), "float32", CPU)
+        select.backend(Hardware(kernels="all"), "float32", CPU)
     with pytest.raises(UserError, match=r"trainer\.accelerator=cpu takes none"):
         check_accelerator(Hardware(kernels="all", accelerator="cpu"))
     monkeypatch.setattr("lightning_tfm.queue.devices.visible_gpus", lambda: [])
@@ -79,8 +79,8 @@ def test_a_loss_kernel_that_does_not_run_or_is_wrong_is_refused_with_the_flag_to
         monkeypatch.setattr(loss, "over_rows", way)
         for wanted in ("auto", "all"):
             with pytest.raises(UserError, match=said + ".*--trainer.kernels masks"):
-                choose.backend(Hardware(kernels=wanted), "float32", CPU)
-        choose.backend(Hardware(kernels="masks"), "float32", CPU)
+                select.backend(Hardware(kernels=wanted), "float32", CPU)
+        select.backend(Hardware(kernels="masks"), "float32", CPU)
 
 
 def test_masks_whose_kernel_does_not_run_are_numpys_the_same_bits_and_that_is_said(monkeypatch, capsys):
@@ -95,7 +95,7 @@ def test_masks_whose_kernel_does_not_run_are_numpys_the_same_bits_and_that_is_sa
     monkeypatch.setattr(masks, "masks", broken)
     formula, backend = (
         SentenceMasks(Model(N=1, d_model=16), 1),
-        choose.backend(Hardware(kernels="masks"), "float32", CPU),
+        select.backend(Hardware(kernels="masks"), "float32", CPU),
     )
     assert backend.masks(formula, CPU) == formula.between and backend.notes == ()
     assert "the masks' kernel does not run on cpu (RuntimeError: Failed to find C compiler)" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_tfm.accel import choose, kernels, on_gpu
+from lightning_tfm.accel import kernels, on_gpu, select
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.training.loss import smoothing_weights
@@ -96,7 +96,7 @@ def test_a_training_compiles_nothing_after_its_first_step(gpu, monkeypatch, d_mo
     monkeypatch.setattr(on_gpu.DeviceMasks, "_check", lambda self: None)
     monkeypatch.setattr(on_gpu, "loss_apart", lambda device: 0.0)
     e = Experiment(model=Model(N=1, d_model=d_model, d_ff=8, h=2, d_k=4, d_v=4), training=Training(seed=5))
-    backend = choose.backend(Hardware(kernels="all"), "float32", torch.device("cpu"))
+    backend = select.backend(Hardware(kernels="all"), "float32", torch.device("cpu"))
     module, number = TransformerModule(e, 37, backend).train(), random.Random(1)
     after_one = []
     for step in (*range(40), 1 << 20):

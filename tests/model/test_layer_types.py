@@ -5,12 +5,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_tfm.config import Experiment, Model, training_identity
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.layer_types import LayerSizes, find_layer, make_layer
 from lightning_tfm.model.size import layer_parameters
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import inner_width
+from lightning_tfm.registry import inner_width
 
 D, K = 6, 3
 

@@ -11,7 +11,7 @@ from lightning_tfm.config import Experiment, Model, training_identity
 from lightning_tfm.model.attention import SelfAttention
 from lightning_tfm.model.positions import PositionSizes, Shaw, find_scheme, look_up, sinusoids, t5_bucket
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import SCHEMES
+from lightning_tfm.registry import SCHEMES
 from lightning_tfm.testing import SchemeSuite
 
 

@@ -7,10 +7,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightning_tfm.config import Experiment, Model
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import CrossAttention, SelfAttention
-from lightning_tfm.parts import attention_parameters
+from lightning_tfm.registry import attention_parameters
 from lightning_tfm.testing import LayerSuite, SchemeSuite
 
 KINDS = ("unscaled", "additive", "cosine")

@@ -8,7 +8,7 @@ import pytest
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model import flops, size
-from lightning_tfm.parts import LAYERS, SCHEMES, gated_width
+from lightning_tfm.registry import LAYERS, SCHEMES, gated_width
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.yaml_files import read_yaml
 

@@ -9,25 +9,25 @@ import torch
 from torch.autograd.functional import jacobian
 
 from lightning_tfm.config import Experiment, Model, Training, override
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import unlike_ctranslate2
-from lightning_tfm.model import leaks
+from lightning_tfm.model import causality_check
 from lightning_tfm.model.attention_types import AttentionType, Softmax, masked_softmax, scaled_scores
+from lightning_tfm.model.beam_search import beam_search, length_penalty
 from lightning_tfm.model.dropout import given
 from lightning_tfm.model.one_stack import OneStack, OneStackDecoder, make_model
 from lightning_tfm.model.positions import sinusoids
-from lightning_tfm.model.search import beam_search, length_penalty
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.parts import ATTENTIONS, LAYERS, SCHEMES
-from lightning_tfm.pieces import BOS, EOS
-from lightning_tfm.runs.counts import counted
+from lightning_tfm.registry import ATTENTIONS, LAYERS, SCHEMES
+from lightning_tfm.runs.model_stats import counted
+from lightning_tfm.special_tokens import BOS, EOS
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.training.masks import SentenceMasks
 from lightning_tfm.training.module import TransformerModule
-from tests.model.test_search import pad, plain_search, same, sources
+from tests.model.test_beam_search import pad, plain_search, same, sources
 
 Sides = tuple[torch.Tensor, torch.Tensor] | None
 """masks between sub-layers, of source and target"""
@@ -127,12 +127,15 @@ def test_the_jacobian_of_a_layer_is_its_mask(stack):
 def test_no_leak_and_a_cache_changes_nothing(stack, change):
     """Later positions, padding, what else is in the batch; decoded piece by piece as all at once."""
     model = build(stack, **change)
-    before, after = leaks.with_another_piece(model)
-    assert not leaks.later_position(before, after)
-    assert (before[:, leaks.CHANGED :] != after[:, leaks.CHANGED :]).any(2).all()
-    assert not leaks.padding(model, 1e-12) and not leaks.piece_by_piece(model, 1e-12)
+    before, after = causality_check.with_another_piece(model)
+    assert not causality_check.later_position(before, after)
+    assert (before[:, causality_check.CHANGED :] != after[:, causality_check.CHANGED :]).any(2).all()
+    assert not causality_check.padding(model, 1e-12) and not causality_check.piece_by_piece(model, 1e-12)
     for row in range(3):
-        alone = model(leaks.pad(leaks.SOURCES[row : row + 1]), leaks.pad(leaks.TARGETS[row : row + 1]))
+        alone = model(
+            causality_check.pad(causality_check.SOURCES[row : row + 1]),
+            causality_check.pad(causality_check.TARGETS[row : row + 1]),
+        )
         assert (alone[0] - before[row]).abs().max() < 1e-12
 
 
@@ -150,24 +153,24 @@ class Blind(AttentionType):
 @pytest.mark.parametrize("stack", STACKS)
 def test_an_attention_of_the_users_own_acts_and_is_asked_before_the_first_step(stack):
     own = Model(**SIZES, stack=stack, attention=f"{__name__}.OwnMix")
-    leaks.check_own_classes(own)
+    causality_check.check_own_classes(own)
     found = make_model(own, V, 1)
     plain = make_model(replace(own, attention="softmax"), V, 1)
-    source, target = leaks.pad(leaks.SOURCES), leaks.pad(leaks.TARGETS)
+    source, target = causality_check.pad(causality_check.SOURCES), causality_check.pad(causality_check.TARGETS)
     assert sum(isinstance(module, OwnMix) for module in found.modules()) == 2
     assert torch.allclose(found.eval()(source, target), plain.eval()(source, target), atol=1e-5)
     with pytest.raises(UserError, match="positions 0 to 2 changed with the token at position 3"):
-        leaks.check_own_classes(replace(own, attention=f"{__name__}.Blind"))
+        causality_check.check_own_classes(replace(own, attention=f"{__name__}.Blind"))
 
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_whole_source_arrives(stack):
-    model, source = build(stack), leaks.pad(leaks.SOURCES)
-    before = model(source, leaks.pad(leaks.TARGETS))
-    for place in range(len(leaks.SOURCES[0])):
+    model, source = build(stack), causality_check.pad(causality_check.SOURCES)
+    before = model(source, causality_check.pad(causality_check.TARGETS))
+    for place in range(len(causality_check.SOURCES[0])):
         other = source.clone()
         other[0, place] = 29
-        moved = (model(other, leaks.pad(leaks.TARGETS)) != before).any(2)
+        moved = (model(other, causality_check.pad(causality_check.TARGETS)) != before).any(2)
         assert moved[0].all() and not moved[1:].any()
 
 
@@ -236,13 +239,13 @@ def test_a_prompt_is_continued_as_without_a_cache(change, beam):
 
 def test_rows_may_change_places_between_lengths():
     model, target = build("prefix", positions="t5"), torch.randint(4, V, (3, 9))
-    decoder, order = OneStackDecoder(model, leaks.pad(leaks.SOURCES)), torch.arange(3)
+    decoder, order = OneStackDecoder(model, causality_check.pad(causality_check.SOURCES)), torch.arange(3)
     for t in range(target.shape[1]):
         if t in (2, 5):
             decoder.select(swap := torch.tensor([2, 0, 1, 1][: 3 + (t == 5)]), None)
             order = order[swap]
         found = decoder.step(target[order, t], t)
-    expected = model(leaks.pad(leaks.SOURCES), target)[order, -1].log_softmax(-1)
+    expected = model(causality_check.pad(causality_check.SOURCES), target)[order, -1].log_softmax(-1)
     assert (found - expected).abs().max() < 1e-12
 
 

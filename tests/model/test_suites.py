@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lightning_tfm.config import Model
-from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, KINDS, LAYERS, NORMS, SCHEMES
+from lightning_tfm.registry import ATTENTIONS, FEED_FORWARDS, KINDS, LAYERS, NORMS, SCHEMES
 from lightning_tfm.testing import AttentionSuite, FeedForwardSuite, LayerSuite, NormSuite, SchemeSuite
 from lightning_tfm.testing.model import ModelSuite
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.brackets import F1, IllFormed, Precision, Recall, parsed
-from lightning_tfm.counting import Exact
+from lightning_tfm.corpus_metrics import Exact
 from lightning_tfm.errors import UserError
+from lightning_tfm.parseval import F1, IllFormed, Precision, Recall, parsed
 
 PYEVALB = json.loads(Path(__file__).with_name("brackets.json").read_text())
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from lightning_tfm.runs.attempt import Task
+from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.rows import Paper, Row
-from tests.browser import chromium
-from tests.launching import ablation, launch
-from tests.records import leave
-from tests.waiting import wait_for
+from tests.helpers.browser import chromium
+from tests.helpers.launching import ablation, launch
+from tests.helpers.records import leave
+from tests.helpers.waiting import wait_for
 
 PARAMETERS = {"row": "r3", "seed": "21", r"model\.h": "8"}
 """of trial 3"""

@@ -6,7 +6,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue import devices, launch
 from lightning_tfm.queue.devices import Devices, find_devices, how_shared, visible_gpus
 from lightning_tfm.queue.resources import Resources
-from tests.launching import ablation
+from tests.helpers.launching import ablation
 
 
 def test_eight_gpus_by_two_run_four_at_once_on_disjoint_ones(monkeypatch) -> None:

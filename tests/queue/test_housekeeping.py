@@ -10,17 +10,17 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.housekeeping import RunInfo, gc, list_runs, remove, retry
-from lightning_tfm.queue.open import open_queue
-from lightning_tfm.queue.storage import remember
-from lightning_tfm.runs.attempt import Task
-from lightning_tfm.runs.directory import Attempt, RunFolder, RunIsOwned, StaleAttempt
+from lightning_tfm.queue.storages.backends import remember
+from lightning_tfm.queue.storages.open import open_queue
+from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
+from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.record import Measure, Texts
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import link, save
 from lightning_tfm.study.sweeps import Parameter
-from tests.launching import launch
-from tests.queue.test_sampling import search
-from tests.records import leave
+from tests.helpers.launching import launch
+from tests.helpers.records import leave
+from tests.queue.searches.test_sampling import search
 
 
 def run(root: Path, digits: str, finished: bool = True) -> Attempt:

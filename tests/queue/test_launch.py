@@ -13,25 +13,25 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.durable import to_json
+from lightning_tfm.atomic_io import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.sampling import Trials
-from lightning_tfm.queue.storage import find_storage
-from lightning_tfm.runs import processes
-from lightning_tfm.runs.attempt import Task
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.queue.searches.sampling import Trials
+from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import RunFailed
-from lightning_tfm.runs.owner import started
-from lightning_tfm.runs.processes import children
+from lightning_tfm.runs.process import forking
+from lightning_tfm.runs.process.attempt import Task
+from lightning_tfm.runs.process.forking import children
+from lightning_tfm.runs.process.process_id import started
 from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState
-from tests.family import leads_group, offspring
-from tests.launching import launch
-from tests.records import leave
-from tests.waiting import wait_for
+from tests.helpers.family import leads_group, offspring
+from tests.helpers.launching import launch
+from tests.helpers.records import leave
+from tests.helpers.waiting import wait_for
 
 STEPS = 10
 ENDLESS = 3600.0
@@ -376,7 +376,7 @@ def test_a_worker_that_never_had_a_run_stops_too(tmp_path: Path, forks) -> None:
 
 
 def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> None:
-    monkeypatch.setattr(processes, "ONE_SIGNAL", 2.0)  # so that a busy machine sends the next one in time
+    monkeypatch.setattr(forking, "ONE_SIGNAL", 2.0)  # so that a busy machine sends the next one in time
     fake = Fake(tmp_path)
 
     def train(task: Task) -> None:
@@ -389,7 +389,7 @@ def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> No
     os.kill(launcher, signal.SIGINT)
     wait_for(lambda: "stopping" in shown(tmp_path))
     os.kill(launcher, signal.SIGINT)  # too soon: taken for the same one
-    time.sleep(processes.ONE_SIGNAL)
+    time.sleep(forking.ONE_SIGNAL)
     assert started(launcher) is not None
     os.kill(launcher, signal.SIGINT)
     assert forks.join(launcher) == 130

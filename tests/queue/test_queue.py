@@ -11,12 +11,12 @@ import pytest
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import RETRIES, Queue
-from lightning_tfm.queue.sampling import shown
-from lightning_tfm.queue.storage import Storage, find_storage
+from lightning_tfm.queue.searches.sampling import shown
+from lightning_tfm.queue.storages.backends import Storage, find_storage
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Paper, Row
-from tests.launching import ablation
-from tests.waiting import wait_for
+from tests.helpers.launching import ablation
+from tests.helpers.waiting import wait_for
 
 
 @pytest.fixture(params=["journal", pytest.param("postgres", marks=pytest.mark.long)])

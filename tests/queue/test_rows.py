@@ -9,16 +9,16 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import rounds
-from lightning_tfm.queue.open import make_queue
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.rows import hide, show
-from lightning_tfm.queue.sampling import shown as shown_of
-from lightning_tfm.queue.sharing import publish
-from lightning_tfm.queue.storage import remember
-from lightning_tfm.study.looks import Course, Look, late, looks_to_json
+from lightning_tfm.queue.searches.sampling import shown as shown_of
+from lightning_tfm.queue.storages.backends import remember
+from lightning_tfm.queue.storages.open import make_queue
+from lightning_tfm.queue.storages.sharing import publish
+from lightning_tfm.study.row_tuning import FILE, read_tuning
+from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import folder_of, link, load, save
-from lightning_tfm.study.tuned import FILE, read_tuning
 from tests.report.synthetic import Generator
 from tests.study.test_plan import HEAD, call
 

@@ -20,11 +20,11 @@ from lightning_tfm.queue.launch import job_arguments
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.slurm import Slurm, WorkerJob, any_alive, submit
-from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.watch.study_state import CellState
-from tests.cluster import NoSlurm, slurm
-from tests.tiny import write_corpus
-from tests.waiting import wait_for
+from tests.helpers.cluster import NoSlurm, slurm
+from tests.helpers.tiny import write_corpus
+from tests.helpers.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 

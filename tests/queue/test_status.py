@@ -7,23 +7,23 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from lightning_tfm.cli.follow.status import as_text, labelled, short
 from lightning_tfm.cli.main import main
-from lightning_tfm.cli.status import as_text, labelled, short
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storage import JOURNAL, find_storage
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.queue.storages.backends import JOURNAL, find_storage
+from lightning_tfm.queue.storages.open import open_queue
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.rows import Paper, Row, apply
+from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import LOOKS, link, load, save
 from lightning_tfm.watch.study_state import Best, CellState, StudyState
 from tests.dashboard.made import FAR, Folder
-from tests.launching import ablation
-from tests.records import leave, record
-from tests.tiny import in_child
+from tests.helpers.launching import ablation
+from tests.helpers.records import leave, record
+from tests.helpers.tiny import in_child
 
 
 def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Path, capsys) -> None:

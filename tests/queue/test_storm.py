@@ -16,16 +16,16 @@ import pytest
 from optuna.trial import TrialState
 
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storage import find_storage
-from lightning_tfm.runs.attempt import Task
-from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.owner import started
+from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.process.attempt import Task
+from lightning_tfm.runs.process.process_id import started
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.watch.run_state import Curve
-from tests.family import offspring
-from tests.launching import ablation, launch
-from tests.records import leave
+from tests.helpers.family import offspring
+from tests.helpers.launching import ablation, launch
+from tests.helpers.records import leave
 
 RUNS = int(os.environ.get("STORM_RUNS", "200"))
 WORKERS = int(os.environ.get("STORM_WORKERS", "8"))

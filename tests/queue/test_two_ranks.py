@@ -6,13 +6,13 @@ from pathlib import Path
 
 from lightning_tfm.config import Hardware, override
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Search, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.watch.run_state import Curve
-from tests import held
-from tests.tiny import experiment, in_child, write_corpus
+from tests.helpers import held
+from tests.helpers.tiny import experiment, in_child, write_corpus
 
 HARDWARE = Hardware(accelerator="cpu", devices=2, threads=1, validate_every=4, log_every=4, checkpoint_every=1000)
 
@@ -67,10 +67,10 @@ def test_both_ranks_stop_at_the_same_step(tmp_path: Path, monkeypatch) -> None:
 def ranks_that_differ(root: str) -> str:
     import os
 
-    from lightning_tfm.accel import choose
+    from lightning_tfm.accel import select
     from lightning_tfm.config import training_hash, training_identity
     from lightning_tfm.runs.outcome import RunFailed
-    from lightning_tfm.runs.ranks import fork_ranks
+    from lightning_tfm.runs.process.ranks import fork_ranks
     from lightning_tfm.runs.result import Result
     from lightning_tfm.runs.train import Run
 
@@ -84,7 +84,7 @@ def ranks_that_differ(root: str) -> str:
     def one_rank() -> None:
         other = experiment(Path(root) / "text", training__lr_factor=2.0)
         asked = base if os.environ["RANK"] == "0" else other
-        Run(asked, HARDWARE, attempt, prepared.folder, choose.backend, Result()).train()
+        Run(asked, HARDWARE, attempt, prepared.folder, select.backend, Result()).train()
 
     try:
         fork_ranks(one_rank, 2, 1)

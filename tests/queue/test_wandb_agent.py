@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.helpers.tiny import write_corpus
 from tests.queue.offline import read_back
-from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
 AGENT = """

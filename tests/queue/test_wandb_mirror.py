@@ -11,11 +11,11 @@ import pytest
 import wandb
 
 from lightning_tfm.queue.wandb_mirror import Mirror, mirrored, send_verdicts
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.cell import Cell
+from tests.helpers.records import leave
+from tests.helpers.waiting import wait_for
 from tests.queue.offline import read_all, read_back
-from tests.records import leave
-from tests.waiting import wait_for
 
 TRANSLATIONS = ["eins\u2028noch\x85eins", "", "zwei"]
 CELLS = [Cell(f"r{i}", 1, f"{i}abc".ljust(64, "0"), 1.0) for i in range(2)]

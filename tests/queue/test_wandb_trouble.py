@@ -14,14 +14,14 @@ import pytest
 
 from lightning_tfm.queue import wandb_mirror
 from lightning_tfm.queue.wandb_mirror import Mirror, mirrored
-from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.owner import started
+from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.process.process_id import started
 from lightning_tfm.study.cell import Cell
-from tests import held
+from tests.helpers import held
+from tests.helpers.records import leave
+from tests.helpers.tiny import write_corpus
+from tests.helpers.waiting import wait_for
 from tests.queue.offline import read_back
-from tests.records import leave
-from tests.tiny import write_corpus
-from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}

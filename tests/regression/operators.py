@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_tfm.config import Experiment, Model, Training
 from lightning_tfm.data.batch import Batch, make_batch
-from lightning_tfm.model.search import beam_search
+from lightning_tfm.model.beam_search import beam_search
 from lightning_tfm.training.module import TransformerModule
 from tests.regression.place import processor
 

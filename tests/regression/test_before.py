@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
-from tests.tiny import in_child
+from tests.helpers.tiny import in_child
 
 PLACE = Path(__file__).parent
 NLL = {"eb72bac0e198ca19": 390.8784453868866, "eb4c27931d5fbd9f": 412.4513930529356}

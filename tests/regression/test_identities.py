@@ -22,7 +22,7 @@ from lightning_tfm.config import (
     training_hash,
     training_identity,
 )
-from lightning_tfm.study.classes import user_classes
+from lightning_tfm.study.user_classes import user_classes
 
 WRITTEN = json.loads(Path(__file__).with_name("identities.json").read_bytes())
 SECTIONS = {"model", "training", "evaluation"}

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from lightning_tfm.counting import Bleu
+from lightning_tfm.corpus_metrics import Bleu
 from tests.report.synthetic import Generator
 
 

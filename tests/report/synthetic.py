@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from lightning_tfm.bleu import text_size
 from lightning_tfm.config import Data, Experiment, Hardware, Miniature, Training, to_dict, training_hash
-from lightning_tfm.counting import Bleu
+from lightning_tfm.corpus_metrics import Bleu
+from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.queue.row_data import rows_data
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.queue.prepare_data_rows import rows_data
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Seconds, Texts, to_plain
-from lightning_tfm.scoring import text_size
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
 from lightning_tfm.study.study import Ablation, Search, folder_of, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.training.schedule import EventSchedule
-from tests.records import record_of
+from tests.helpers.records import record_of
 
 BASE = Experiment(
     data=Data(corpus="builtin", pairs=400, vocab_size=300, max_len=128),

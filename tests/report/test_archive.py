@@ -8,16 +8,16 @@ import tarfile
 
 import pytest
 
+from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.main import main
-from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.housekeeping import list_runs, remove
 from lightning_tfm.report import archive
 from lightning_tfm.report.build import make as build
+from lightning_tfm.report.build_summary import summarise
 from lightning_tfm.report.records import collect, read_cells
-from lightning_tfm.report.summarise import summarise
-from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.rows import Paper, Row, all_rows
+from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import Ablation, load_as
 from tests.report.synthetic import Generator
 

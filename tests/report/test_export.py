@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli import export as cli_export
+from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.main import main
+from lightning_tfm.cli.share import export as cli_export
 from lightning_tfm.config import evaluation_hash
-from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import _new
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.sampling import shown
-from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.queue.searches.sampling import shown
+from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.report import export
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation, Search, link, save
 from lightning_tfm.study.sweeps import Pruner
 from lightning_tfm.watch.run_state import Curve
-from tests.records import leave
+from tests.helpers.records import leave
 from tests.report.synthetic import BASE, SPACE, Generator
 
 PRINTS = Fingerprints("t", "d")

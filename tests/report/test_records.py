@@ -7,11 +7,11 @@ import pytest
 
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.report.build import make, write_table
-from lightning_tfm.report.provenance import facts
+from lightning_tfm.report.pages.provenance import facts
 from lightning_tfm.report.records import FilledCell
 from lightning_tfm.runs.record import Machine, Segment, from_plain, to_plain
 from lightning_tfm.watch.run_state import Curve
-from tests.records import record
+from tests.helpers.records import record
 
 
 def without(*keys):

@@ -12,13 +12,13 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
-from lightning_tfm.report import search_figures as figures
-from lightning_tfm.report import search_page
-from lightning_tfm.report.links import beside
-from lightning_tfm.report.search import make
+from lightning_tfm.report.pages.links import beside
+from lightning_tfm.report.searches import figures
+from lightning_tfm.report.searches import page as search_page
+from lightning_tfm.report.searches.trials import make
 from lightning_tfm.study.trials import best
+from tests.report.pages.test_page import HOSTILE, Parser
 from tests.report.synthetic import BASE, write_search
-from tests.report.test_page import HOSTILE, Parser
 
 
 @pytest.fixture

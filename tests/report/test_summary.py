@@ -10,16 +10,16 @@ from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report import records
 from lightning_tfm.report.build import write_table
-from lightning_tfm.report.evidence import _differences, bootstraps
-from lightning_tfm.report.plain import rounded
+from lightning_tfm.report.build_summary import _full_size, summarise
 from lightning_tfm.report.records import read_cells
+from lightning_tfm.report.significance import _differences, bootstraps
 from lightning_tfm.report.stats.evidence import Evidence, corrected
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
-from lightning_tfm.report.summarise import _full_size, summarise
-from lightning_tfm.report.verdict import judge
+from lightning_tfm.report.to_json import rounded
+from lightning_tfm.report.wording.verdict import judge
 from lightning_tfm.study.rows import Paper, Row
-from tests.records import SIGNATURE, summary, summary_row
+from tests.helpers.records import SIGNATURE, summary, summary_row
 
 
 def read(made):
@@ -190,7 +190,7 @@ def test_full_size_is_the_papers_sizes_and_steps():
 
 
 def test_verdicts_as_columns_and_rows():
-    from lightning_tfm.report.table_data import columns_and_rows
+    from lightning_tfm.report.tables.data import columns_and_rows
 
     rows = [
         summary_row("base", base=True),

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.training import Training
-from lightning_tfm.runs.attempt import Task, attempted
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.process.attempt import Task, attempted
 from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation, file_of, save
-from tests.tiny import experiment, in_child, write_corpus
+from tests.helpers.tiny import experiment, in_child, write_corpus
 
 NOT_PRINTED = Paper(None, None, None)
 

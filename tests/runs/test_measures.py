@@ -2,16 +2,16 @@
 
 import json
 
-from lightning_tfm.brackets import F1
 from lightning_tfm.config import Data
-from lightning_tfm.data.corpora import make_corpus
-from lightning_tfm.inference import probes
+from lightning_tfm.data.sources.files import make_corpus
+from lightning_tfm.inference import head_ablation
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.metrics import in_print
-from lightning_tfm.report.probes import head_blocks
+from lightning_tfm.parseval import F1
+from lightning_tfm.report.analyses.head_ablation import head_blocks
 from lightning_tfm.runs.folders import find_run
 from lightning_tfm.runs.record import read
-from tests.tiny import attempt, experiment, in_child
+from tests.helpers.tiny import attempt, experiment, in_child
 
 TREES = {"data__corpus": "trees", "data__pairs": 90, "data__vocab_size": 150, "data__test": "", "training__steps": 2}
 
@@ -31,9 +31,9 @@ def test_a_run_is_scored_by_what_its_experiment_names(tmp_path):
     assert f"F1 {score.value:.2f}" in said and "ill-formed 1" in said and "chrF" not in said
 
     trained = Trained.open(find_run(tmp_path / "out", path.name), e)
-    text = probes.Some(trained.prepared.split("val"), 8)
-    for record in (probes.beams(trained, text, e.evaluation, [1], print)["beams"][0],
-                   probes.heads(trained, text, e.evaluation, print)):  # fmt: skip
+    text = head_ablation.Some(trained.prepared.split("val"), 8)
+    for record in (head_ablation.beams(trained, text, e.evaluation, [1], print)["beams"][0],
+                   head_ablation.heads(trained, text, e.evaluation, print)):  # fmt: skip
         assert 0 <= record["f1"] <= 100 and "bleu" not in record
     (table, _) = head_blocks(record)
     assert [column.head for column in table.columns][-1] == "F1" and "F1 " in table.title

@@ -15,11 +15,11 @@ from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention_types import AttentionType, Softmax, masked_softmax, scaled_scores
+from lightning_tfm.model.causality_check import check_own_classes
 from lightning_tfm.model.feed_forward import ReLU
-from lightning_tfm.model.leaks import check_own_classes
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.training.module import TransformerModule
-from tests.tiny import attempt, experiment, in_child, train, weights, write_corpus
+from tests.helpers.tiny import attempt, experiment, in_child, train, weights, write_corpus
 
 
 class Peeking(ReLU):
@@ -82,9 +82,9 @@ def test_a_feed_forward_of_the_users_own_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_corpus_that_only_has_lines_is_trained_on(tmp_path: Path) -> None:
-    own = experiment(tmp_path, data__corpus="tests.data.test_corpora.Plain", data__vocab_size=30)
+    own = experiment(tmp_path, data__corpus="tests.data.sources.test_files.Plain", data__vocab_size=30)
     result = json.loads((in_child(train, own, tmp_path / "out") / "result.json").read_text())
-    assert result["data"]["corpus"] == "tests.data.test_corpora.Plain"
+    assert result["data"]["corpus"] == "tests.data.sources.test_files.Plain"
     assert result["scores"]["dev"]["sentences"] == 4
 
 
@@ -203,7 +203,7 @@ def test_a_run_is_refused_before_its_first_step_and_what_ships_is_not_asked(tmp_
     assert code == 2
     assert "Peeking" in (path / "outcome.json").read_text()
     assert not list(path.glob("checkpoints/*")) and not (path / "result.json").exists()
-    monkeypatch.setattr("lightning_tfm.model.leaks.make_model", None)
+    monkeypatch.setattr("lightning_tfm.model.causality_check.make_model", None)
     check_own_classes(Model())
 
 

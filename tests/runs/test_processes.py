@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import lightning_tfm
-from lightning_tfm.runs.owner import started
-from lightning_tfm.runs.processes import STOP_SIGNALS, children, forked, held_back, let_come
-from tests.waiting import wait_for
+from lightning_tfm.runs.process.forking import STOP_SIGNALS, children, forked, held_back, let_come
+from lightning_tfm.runs.process.process_id import started
+from tests.helpers.waiting import wait_for
 
 PACKAGE = Path(lightning_tfm.__file__).parent
 
@@ -95,7 +95,7 @@ def test_a_child_dies_with_its_parent(tmp_path: Path, forks) -> None:
 
 
 def test_no_text_is_written_twice(tmp_path: Path) -> None:
-    program = "import os; from lightning_tfm.runs.processes import forked\n"
+    program = "import os; from lightning_tfm.runs.process.forking import forked\n"
     program += "print('once', end='')\nos.waitpid(forked(lambda: 0), 0)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "once"
 
@@ -107,7 +107,7 @@ def test_there_is_one_way_to_fork() -> None:
         for path in PACKAGE.rglob("*.py")
         if "os.fork(" in (text := path.read_text()) or "pthread_sigmask" in text
     }
-    assert found == {"runs/processes.py"}
+    assert found == {"runs/process/forking.py"}
 
 
 def test_children_are_seen_whatever_threads_end_meanwhile() -> None:

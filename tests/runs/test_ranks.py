@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs import ranks
-from lightning_tfm.runs.directory import StaleAttempt
+from lightning_tfm.runs.folder import StaleAttempt
 from lightning_tfm.runs.outcome import RunFailed
-from lightning_tfm.runs.owner import started
-from lightning_tfm.runs.processes import children
-from lightning_tfm.runs.ranks import fork_ranks
-from tests.waiting import wait_for
+from lightning_tfm.runs.process import ranks
+from lightning_tfm.runs.process.forking import children
+from lightning_tfm.runs.process.process_id import started
+from lightning_tfm.runs.process.ranks import fork_ranks
+from tests.helpers.waiting import wait_for
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

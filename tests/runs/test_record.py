@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.durable import to_json
+from lightning_tfm.atomic_io import to_json
 from lightning_tfm.runs.record import (
     Measure,
     Missing,
@@ -24,7 +24,7 @@ from lightning_tfm.runs.record import (
     to_plain,
 )
 from lightning_tfm.sums import signed
-from tests.records import DEV, record
+from tests.helpers.records import DEV, record
 
 ARCHIVE = Path("experiments/results/miniature/records.tar.xz")
 

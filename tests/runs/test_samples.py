@@ -9,9 +9,9 @@ import torch
 from lightning_tfm.config import Hardware
 from lightning_tfm.dashboard.texts import over_time
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.runs.directory import RunFolder, StaleAttempt
+from lightning_tfm.runs.folder import RunFolder, StaleAttempt
 from lightning_tfm.runs.samples import COUNT, Samples
-from tests.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
+from tests.helpers.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
 
 HARDWARE = Hardware(validate_every=5, log_every=4)
 

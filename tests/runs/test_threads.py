@@ -9,8 +9,8 @@ import pytest
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import make_resources
-from lightning_tfm.runs import threads
-from lightning_tfm.runs.threads import FAR, asked_threads, check_cores, wait_quietly, waiting
+from lightning_tfm.runs.process import threads
+from lightning_tfm.runs.process.threads import FAR, asked_threads, check_cores, wait_quietly, waiting
 
 OPTIONS = {
     "workers": 0, "no_shared_files": False, "storage": "", "devices_per_run": 0, "runs_per_device": 0,

@@ -10,8 +10,8 @@ import pytest
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs import torchrun
-from tests.tiny import metrics, write_corpus
+from lightning_tfm.runs.process import torchrun
+from tests.helpers.tiny import metrics, write_corpus
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}

@@ -9,18 +9,17 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment, override
-from lightning_tfm.queue.forecast import Pace, measured, text
 from lightning_tfm.queue.queue import Claim, Queue
-from lightning_tfm.queue.storage import find_storage
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.time_estimate import Pace, measured, text
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Seconds, to_plain
-from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.cost import predicted_cost
+from lightning_tfm.study.cell import Cell, predicted_cost
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Ablation, Search, link
 from lightning_tfm.watch.time_left import duration
-from tests.records import record_of
-from tests.tiny import TINY, write_corpus
+from tests.helpers.records import record_of
+from tests.helpers.tiny import TINY, write_corpus
 
 HEAD = "name: small\nmethod: {method}\nmetric: {{name: dev/ppl, goal: minimize}}\n"
 HEAD += 'command: [lightning-tfm, fit, "${{args}}"]\n'

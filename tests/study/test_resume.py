@@ -85,7 +85,7 @@ def test_what_may_not_be_added(tmp_path: Path, capsys, worked) -> None:
 
 
 def test_a_search_resumes_too(tmp_path: Path, capsys, monkeypatch, worked) -> None:
-    monkeypatch.setattr("lightning_tfm.queue.search_results.report", lambda *search: "")
+    monkeypatch.setattr("lightning_tfm.queue.searches.results.report", lambda *search: "")
     with pytest.raises(SystemExit):
         call("tune", tmp_path, SEARCH, "--trials=7")
     assert "resume small" in capsys.readouterr().err.splitlines()[-1]
@@ -98,7 +98,7 @@ EARLY = "early_terminate: {type: hyperband, min_iter: 1}\n" + SEARCH
 
 def test_a_search_that_stops_trials_early_keeps_its_validations(tmp_path: Path, capsys, monkeypatch, worked) -> None:
     """Trials are compared at equal steps: no machine may validate at others."""
-    monkeypatch.setattr("lightning_tfm.queue.search_results.report", lambda *search: "")
+    monkeypatch.setattr("lightning_tfm.queue.searches.results.report", lambda *search: "")
     out = str(tmp_path / "out")
     with pytest.raises(SystemExit):
         call("tune", tmp_path, EARLY, "--trainer.validate_every=2")
@@ -128,7 +128,7 @@ def test_a_worker_that_is_stopped_says_how_it_joins_again(monkeypatch, capsys) -
     def stop(*anything):
         raise SystemExit(130)
 
-    monkeypatch.setattr("lightning_tfm.queue.join.join", stop)
+    monkeypatch.setattr("lightning_tfm.queue.storages.join.join", stop)
     with pytest.raises(SystemExit):
         main(["work", "mine", "--workers", "1", "--storage", "postgresql+psycopg://me:secret@host/db"])
     last = capsys.readouterr().err.splitlines()[-1]

@@ -9,8 +9,8 @@ import pytest
 
 from lightning_tfm.config import Experiment, Miniature, to_dict, training_hash, training_identity
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.rows import Fingerprints, all_rows, apply, find_row, load_rows
+from lightning_tfm.study.user_classes import user_classes
 
 MINIATURE = Miniature(width=8, depth=2, steps=100)
 BASE = Experiment(miniature=MINIATURE)

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli.fit import main as fit
-from lightning_tfm.cli.tune import introduction
+from lightning_tfm.cli.train.fit import main as fit
+from lightning_tfm.cli.train.tune import introduction
 from lightning_tfm.config import Experiment, Miniature, override
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.sampling import draw
-from lightning_tfm.queue.search_results import report
-from lightning_tfm.report.search import make
+from lightning_tfm.queue.searches.results import report
+from lightning_tfm.queue.searches.sampling import draw
+from lightning_tfm.report.searches.trials import make
 from lightning_tfm.study.study import load, save
 from lightning_tfm.study.sweeps import Parameter, read_search
-from tests.launching import launch
-from tests.queue.test_sampling import search, train
+from tests.helpers.launching import launch
+from tests.queue.searches.test_sampling import search, train
 
 FILE = """name: tied
 method: METHOD

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.runs.outcome import EXIT_CODES
-from tests import held
-from tests.tiny import write_corpus
-from tests.waiting import wait_for
+from tests.helpers import held
+from tests.helpers.tiny import write_corpus
+from tests.helpers.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}

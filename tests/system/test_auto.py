@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.calling import Call, begin
-from tests.family import leads_group, offspring
-from tests.tiny import miniature
-from tests.waiting import wait_for
+from tests.helpers.calling import Call, begin
+from tests.helpers.family import leads_group, offspring
+from tests.helpers.tiny import miniature
+from tests.helpers.waiting import wait_for
 
 SWEEP = """name: tiny
 method: grid

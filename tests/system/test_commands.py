@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.calling import call
-from tests.tiny import miniature
+from tests.helpers.calling import call
+from tests.helpers.tiny import miniature
 
 SWEEP = """name: tiny
 method: grid

@@ -12,8 +12,8 @@ from lightning_tfm.data.prepare import prepare
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training.backends_used import compile_layers
 from lightning_tfm.training.module import TransformerModule
+from tests.helpers.tiny import experiment, in_child, write_corpus
 from tests.system.test_layouts import Watch
-from tests.tiny import experiment, in_child, write_corpus
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 SHAPES = 12

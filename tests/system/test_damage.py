@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_tfm.atomic_io import to_json
 from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.data.prepared import Prepared
-from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.report.records import collect, read_cells
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.weights import averaged, last
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
@@ -27,8 +27,8 @@ from lightning_tfm.study.study import Ablation
 from lightning_tfm.sums import signed
 from lightning_tfm.training.weight_files import verify
 from lightning_tfm.watch.run_state import Curve, RunState
+from tests.helpers.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
 from tests.system.moments import Strike
-from tests.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
 
 HARDWARE = Hardware(checkpoint_every=4, validate_every=5, log_every=1)
 WEIGHTS = ("checkpoints", "snapshots")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli.demo import BEGIN, NEXT
 from lightning_tfm.cli.main import main
-from tests.calling import Call
-from tests.waiting import wait_for
+from lightning_tfm.cli.train.demo import BEGIN, NEXT
+from tests.helpers.calling import Call
+from tests.helpers.waiting import wait_for
 
 
 def demo(folder: Path) -> Call:

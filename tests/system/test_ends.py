@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from lightning_tfm.config import Experiment, Hardware
+from tests.helpers.tiny import attempt, experiment, in_child, metrics, write_corpus
 from tests.system.moments import Strike
-from tests.tiny import attempt, experiment, in_child, metrics, write_corpus
 
 STEPS = 22
 EXACT = {"training__steps": STEPS, "training__precision": "float64"}

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import gpu
 from benchmarks.gpu import stages
-from tests.tiny import in_child
+from tests.helpers.tiny import in_child
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 

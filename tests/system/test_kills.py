@@ -20,9 +20,9 @@ import torch
 
 from lightning_tfm.accel.onednn import has_onednn
 from lightning_tfm.config import Experiment, Hardware
+from tests.helpers.tiny import LINES, attempt, experiment, in_child, metrics, weights, write_corpus, write_lines
+from tests.helpers.waiting import wait_for
 from tests.system.moments import MOMENTS, Strike
-from tests.tiny import LINES, attempt, experiment, in_child, metrics, weights, write_corpus, write_lines
-from tests.waiting import wait_for
 
 KILLS = int(os.environ.get("LIGHTNING_TFM_KILLS", "20"))
 RANK_KILLS = max(1, KILLS // 2)

@@ -10,13 +10,13 @@ import torch
 
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.pieces import BOS, EOS
 from lightning_tfm.report.records import read_columns
 from lightning_tfm.runs.folders import find_run, run_folders
 from lightning_tfm.runs.record import RunRecord, from_plain, read, to_plain
-from lightning_tfm.strict import Flaw
-from tests.calling import call
-from tests.tiny import LINES, TINY, write_lines
+from lightning_tfm.schema import Flaw
+from lightning_tfm.special_tokens import BOS, EOS
+from tests.helpers.calling import call
+from tests.helpers.tiny import LINES, TINY, write_lines
 
 SWEEP = """name: lm
 method: grid

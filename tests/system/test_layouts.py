@@ -13,12 +13,12 @@ import torch
 from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.parts import LAYERS, SCHEMES
-from lightning_tfm.runs.ranks import fork_ranks
+from lightning_tfm.registry import LAYERS, SCHEMES
+from lightning_tfm.runs.process.ranks import fork_ranks
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.training.module import TransformerModule
-from tests.tiny import LINES, experiment, in_child, metrics, train, write_corpus, write_lines
+from tests.helpers.tiny import LINES, experiment, in_child, metrics, train, write_corpus, write_lines
 
 LAYOUTS = [(1, 1), (2, 2), (4, 1), (1, 4)]
 """processes, micro-batches in a step"""

@@ -33,9 +33,9 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference import syntax
 from lightning_tfm.study.sweeps import is_search, read_sweep
 from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
-from tests.calling import Call
-from tests.documents import load
-from tests.tiny import WORDS, write_corpus, write_lines
+from tests.helpers.calling import Call
+from tests.helpers.documents import load
+from tests.helpers.tiny import WORDS, write_corpus, write_lines
 
 ROOT = Path(__file__).parents[2]
 WRITTEN_BY_HAND = [
@@ -49,7 +49,7 @@ DOCUMENTS = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [*AT_THE_TOP, *WRITTEN_BY_HAND]
 }
 """what people wrote today; pre-registrations keep the words of their day, and what docs/generated.py writes is
-tests/test_documents.py's"""
+tests/documents/test_documents.py's"""
 REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
 TEXT = "--data.corpus files --data.folder data/tiny --data.vocab_size 44 --data.train train --data.max_len 60"
 SIZES = "--miniature.width 16 --miniature.depth 2 --miniature.steps 50000 --training.warmup 2 --training.tokens 260"

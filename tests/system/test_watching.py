@@ -9,9 +9,9 @@ import pytest
 PROGRAM = """
 import sys
 from pathlib import Path
-from lightning_tfm.cli.fit import _watching
+from lightning_tfm.cli.train.fit import _watching
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.runs.processes import exit_on_signals
+from lightning_tfm.runs.process.forking import exit_on_signals
 exit_on_signals()
 for _ in range(int(sys.argv[2])):
     with _watching(Path(sys.argv[1]), Cell("base", 1, "0" * 64, 1.0)):

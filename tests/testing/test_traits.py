@@ -1,4 +1,4 @@
-"""What a class of the user's own declares of itself is read wherever what ships is read from parts.py."""
+"""What a class of the user's own declares of itself is read wherever what ships is read from registry.py."""
 
 import sys
 from dataclasses import replace
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.config import Experiment, Model
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.layer_types import LayerSizes, LayerType, State
@@ -17,7 +17,7 @@ from lightning_tfm.model.norms import Norm
 from lightning_tfm.model.positions import T5, Learned, Rotary, Sinusoidal
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import KINDS, SCHEMES
+from lightning_tfm.registry import KINDS, SCHEMES
 from lightning_tfm.testing import LayerSuite, NormSuite, SchemeSuite
 
 

@@ -12,10 +12,10 @@ from lightning_tfm.config import Experiment, Model
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.training.backends_used import attention_backends, backends_used
 from lightning_tfm.training.callback import WARM_UP, RunCallback
+from lightning_tfm.training.counters import Tally
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
-from lightning_tfm.training.tally import Tally
-from tests.tiny import in_child
+from tests.helpers.tiny import in_child
 
 SMALL = Model(N=2, d_model=12, d_ff=9, h=2, d_k=6, d_v=6)
 

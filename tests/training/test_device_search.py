@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_tfm.accel import batches as by_memory
-from lightning_tfm.accel.batches import bytes_each, sentences_at_once
+from lightning_tfm.accel import translation_batches as by_memory
 from lightning_tfm.accel.on_gpu import by_kernels
+from lightning_tfm.accel.translation_batches import bytes_each, sentences_at_once
 from lightning_tfm.config import Evaluation, Experiment, Model
 from lightning_tfm.data.batch import make_batch
-from lightning_tfm.model import search
-from lightning_tfm.model.search import Beams, CachedDecoder, beam_search
+from lightning_tfm.model import beam_search as search
+from lightning_tfm.model.beam_search import Beams, CachedDecoder, beam_search
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.pieces import EOS
+from lightning_tfm.special_tokens import EOS
 from lightning_tfm.training import evaluate
 from lightning_tfm.training.backend import Backend
 from lightning_tfm.training.module import TransformerModule
-from tests.model.test_search import build, pad, prefer, sources
+from tests.model.test_beam_search import build, pad, prefer, sources
 
 CHANGES = [
     {},

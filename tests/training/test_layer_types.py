@@ -9,7 +9,7 @@ import torch
 
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import Batch, Step, make_batch
-from lightning_tfm.parts import LAYERS, SCHEMES
+from lightning_tfm.registry import LAYERS, SCHEMES
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training.module import TransformerModule
 

@@ -7,7 +7,7 @@ from torch import nn
 from lightning_tfm.config import Model, Training
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import OPTIMIZERS
+from lightning_tfm.registry import OPTIMIZERS
 from lightning_tfm.training.optimizers import make_optimizer, orthogonal
 
 SIZES = Model(N=1, d_model=12, d_ff=20, h=2, d_k=3, d_v=5, positions="shaw")

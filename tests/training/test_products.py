@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.nn.utils import parametrize
 
-from lightning_tfm.accel import choose, onednn
+from lightning_tfm.accel import onednn, select
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.training.module import TransformerModule
-from tests.tiny import experiment, in_child, train, weights, write_corpus
+from tests.helpers.tiny import experiment, in_child, train, weights, write_corpus
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(not onednn.has_onednn(), reason="this torch has no oneDNN")
@@ -33,7 +33,7 @@ def test_loss_and_gradients_are_as_near_to_float64s_as_torchs(tmp_path, change, 
     monkeypatch.setattr(onednn, "by_onednn", counted)
     found = {}
     for name, by in (("exact", "torch"), ("torch", "torch"), ("onednn", "onednn")):
-        module = TransformerModule(e, 44, choose.backend(Hardware(products=by), "float32", CPU))
+        module = TransformerModule(e, 44, select.backend(Hardware(products=by), "float32", CPU))
         if name == "exact":
             module.double()
         before = count[0]
@@ -104,7 +104,7 @@ def test_products_that_its_operator_is_not_for_are_torchs(x):
 def test_what_it_cannot_multiply_is_refused_where_it_trains(precision, device):
     """A machine that joins a study learns a row's precision only here; autocast would not reach oneDNN's operator."""
     with pytest.raises(UserError, match=f"multiplies float32 on CPUs, not {precision} on {device}"):
-        choose.backend(Hardware(products="onednn"), precision, torch.device(device))
+        select.backend(Hardware(products="onednn"), precision, torch.device(device))
 
 
 def test_a_run_keeps_its_name_and_says_who_multiplied(tmp_path: Path):

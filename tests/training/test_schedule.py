@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from lightning_tfm.config import Experiment, Hardware, Training
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
-from lightning_tfm.parts import SCHEDULES
+from lightning_tfm.registry import SCHEDULES
 from lightning_tfm.testing import ScheduleSuite
 from lightning_tfm.training import module
 from lightning_tfm.training.schedule import Schedule, check_schedule, learning_rate
-from tests.tiny import attempt, experiment, in_child, metrics, train, weights, write_corpus
+from tests.helpers.tiny import attempt, experiment, in_child, metrics, train, weights, write_corpus
 
 # d_model^-0.5 min(n^-0.5, n 4000^-1.5): 512^-0.5 = 0.0441941738, 4000^-1.5 = 3.95284708e-6, 4000^-0.5 = 0.0158113883
 BY_HAND = {1: 1.74692811e-7, 1000: 1.74692811e-4, 4000: 6.98771243e-4, 16000: 3.49385621e-4, 100000: 1.39754249e-4}

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from lightning_tfm.config import Experiment, Model
-from lightning_tfm.contradictions import check
+from lightning_tfm.config_validation import check
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import SelfAttention

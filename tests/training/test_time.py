@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lightning_tfm.config import Hardware
-from tests.tiny import attempt, experiment, in_child, train, write_corpus
+from tests.helpers.tiny import attempt, experiment, in_child, train, write_corpus
 
 
 def test_the_record_says_where_the_time_went(tmp_path):

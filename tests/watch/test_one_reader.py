@@ -18,12 +18,12 @@ from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.metrics import PPL
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.view import line
 from lightning_tfm.queue.wandb_mirror import STEP, Mirror
 from lightning_tfm.report.build import make
-from lightning_tfm.runs.directory import GRACE, RunFolder
-from lightning_tfm.study.looks import Course, late, looks_to_json
+from lightning_tfm.runs.folder import GRACE, RunFolder
+from lightning_tfm.study.sequential import Course, late, looks_to_json
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.watch.run_state import Curve, RunState
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch
@@ -237,7 +237,7 @@ def test_curves_hold_the_same_lines_wherever_they_are_sent(
 
 
 def test_plan_and_status_agree_on_what_is_left_to_do(study: Ablation, tmp_path: Path, capsys) -> None:
-    from lightning_tfm.queue.forecast import measured, text
+    from lightning_tfm.queue.time_estimate import measured, text
 
     cells = [cell for cell in study.cells() if cell.seed in ASKED[cell.row]]
     planned = text(cells, tmp_path, 1, measured(tmp_path))

@@ -13,16 +13,16 @@ from rich.console import Console
 from lightning_tfm.config import evaluation_hash
 from lightning_tfm.queue import view
 from lightning_tfm.queue.view import View, left_words, line, picture
-from lightning_tfm.runs.directory import Attempt, RunFolder
+from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.record import Seconds
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.row_data import RowData
+from lightning_tfm.study.data_rows import RowData
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation, Search
 from lightning_tfm.study.sweeps import Pruner
 from lightning_tfm.watch.study_state import Best, CellState, Watch
 from lightning_tfm.watch.time_left import Left
-from tests.records import leave
+from tests.helpers.records import leave
 from tests.report.synthetic import BASE, SPACE
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.durable import locked, write_atomic
+from lightning_tfm.atomic_io import locked, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.sums import RECORDED, recorded, sha256
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+from lightning_tfm.atomic_io import locked, sync_file, write_atomic
 from lightning_tfm.data.wmt.checksums import Checksums
 from lightning_tfm.data.wmt.unpack import check_archive
-from lightning_tfm.durable import locked, sync_file, write_atomic
 from lightning_tfm.errors import UserError
 
 BLOCK = 1 << 20

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from lightning_tfm.atomic_io import locked, write_atomic
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.parallel import read_pairs
@@ -19,7 +20,6 @@ from lightning_tfm.data.wmt.checksums import Checksums
 from lightning_tfm.data.wmt.download import Remote, Say, fetch
 from lightning_tfm.data.wmt.manifest import SOURCES, Part, Source
 from lightning_tfm.data.wmt.unpack import extract
-from lightning_tfm.durable import locked, write_atomic
 from lightning_tfm.errors import NotHere, UserError, nearest
 from lightning_tfm.sums import sha256
 

@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 from lightning_tfm.archives import BROKEN, fault
-from lightning_tfm.durable import replacing
+from lightning_tfm.atomic_io import replacing
 from lightning_tfm.errors import UserError
 
 TARS = (".tgz", ".tar.gz", ".tar", ".tar.xz")

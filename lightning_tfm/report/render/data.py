@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from lightning_tfm.report.blocks import Data
-from lightning_tfm.report.plain import plain
+from lightning_tfm.report.to_json import plain
 
 
 def to_csv(data: Data) -> str:

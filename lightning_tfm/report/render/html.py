@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lightning_tfm.report.blocks import Section
-from lightning_tfm.report.document import render
+from lightning_tfm.report.pages.document import render
 
 
 def to_html(title: str, kind: str, head: Sequence[str], sections: Sequence[Section], question: str = "") -> str:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from lightning_tfm.plurals import MINUS
+from lightning_tfm.plural_words import MINUS
 from lightning_tfm.report.blocks import Block, Cell, Column, Fold, Notes, Table, Text
-from lightning_tfm.report.word import WORDS
+from lightning_tfm.report.wording.word import WORDS
 
 LONG = 20
 """characters of a column's words beyond which they are folded"""

@@ -1,6 +1,6 @@
 """Scores from sufficient statistics, and what other test sentences would have made of them.
 
-A corpus score is a function of sums over sentences: (nll, tokens) for perplexity, counts of n-grams (counting.py).
+A corpus score is a function of sums over sentences: (nll, tokens) for perplexity, n-grams' counts (corpus_metrics.py).
 So a resampled test set costs one product of a matrix of counts with a matrix of statistics (Koehn 2004; Graham et al.
 2014). All runs of a study share the same resamples: what is hard for all of them cancels in a difference.
 

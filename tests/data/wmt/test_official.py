@@ -13,8 +13,8 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Data
-from lightning_tfm.data.corpora import make_corpus
 from lightning_tfm.data.prepare import prepare
+from lightning_tfm.data.sources.files import make_corpus
 from lightning_tfm.data.wmt import download, manifest, official
 from lightning_tfm.data.wmt.checksums import Checksums
 from lightning_tfm.data.wmt.official import obtain, read_segments

@@ -1,0 +1,1 @@
+"""Commands that follow what runs: status, dashboard, runs, study."""

@@ -1,0 +1,136 @@
+"""`runs`: list | query | retry | remove | gc."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.cli.arguments import check_action, make_parser, parse_plain
+from lightning_tfm.cli.terminal import aligned, fitted
+from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import OF_TEXT, PRINTED, Metric, chief
+from lightning_tfm.plural_words import plural
+from lightning_tfm.schema import infinite_as_text
+
+BELONGS = {
+    "json": ("list", "query"),
+    "yes": ("gc",),
+    "force": ("remove",),
+    "storage": ("retry",),
+    "columns": ("query",),
+}
+"""option -> the actions that it belongs to"""
+NEEDS = {
+    "retry": "a run, see: runs list",
+    "remove": "a run, see: runs list",
+    "query": "a condition: 'h = 8 and ppl < 2.2'",
+}
+"""actions that take a word, and which"""
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(
+        verb, "List runs, find some, retry failed ones, remove one, free disk space.", experiment=False
+    )
+    parser.add_action("list", "query", "retry", "remove", "gc")
+    parser.add_argument("run", nargs="?", help="start of a run's name; for query a condition: 'h = 8 and ppl < 2.2'")
+    parser.add_argument("--json", action="store_true", help="list or query as JSON")
+    parser.add_argument("--columns", default="", help="query: more fields to show, separated by commas")
+    parser.add_argument("--yes", action="store_true", help="gc: remove what it lists")
+    parser.add_argument("--force", action="store_true", help="remove: also a run that a study uses")
+    parser.add_argument("--storage", default="", help="retry: the database of studies that use one")
+    options = parse_plain(parser, argv)
+    action, run = options["action"], options["run"]
+    check_action(verb, action, options, BELONGS)
+    if (run is None) == (action in NEEDS):
+        raise UserError(f"runs {action} " + (f"needs {NEEDS[action]}" if run is None else "takes no run"))
+    print(_query(Path(options["out"]), options) if action == "query" else _act(action, Path(options["out"]), options))
+    return 0
+
+
+def _act(action: str, root: Path, options: dict[str, Any]) -> str:
+    from lightning_tfm.queue import housekeeping
+    from lightning_tfm.runs.folder import RunIsOwned
+
+    try:
+        match action:
+            case "retry":
+                return _retried(housekeeping.retry(root, options["run"], options["storage"]))
+            case "remove":
+                return f"removed {housekeeping.remove(root, options['run'], options['force'])}"
+            case "gc":
+                return _gc(housekeeping.gc(root, dry_run=not options["yes"]), options["yes"])
+            case _:
+                return _list(housekeeping.list_runs(root), options["json"])
+    except RunIsOwned as error:
+        raise UserError(str(error)) from error
+
+
+def _query(root: Path, options: dict[str, Any]) -> str:
+    """The runs that a condition finds, with the fields that it names."""
+    from lightning_tfm.cli.follow.dashboard import keep
+    from lightning_tfm.dashboard.board import Board
+    from lightning_tfm.dashboard.fields import fields, said
+    from lightning_tfm.watch.query import find_field, find_runs
+    from lightning_tfm.watch.run_cache import cache_file
+
+    board = Board(root, cache=cache_file(root))
+    seen = board.look()
+    keep(board)
+    known, runs = fields(seen), seen.scored
+    found, named = find_runs(options["run"], known, runs)
+    more = [find_field(name.strip(), known) for name in options["columns"].split(",") if name.strip()]
+    columns = list(dict.fromkeys([known[name] for name in SHOWN] + named + more))
+    lines = [[field.of(run) for field in columns] for run in found]
+    if options["json"]:
+        plain = [dict(zip((field.name for field in columns), values, strict=True)) for values in lines]
+        return json.dumps(infinite_as_text(plain), indent=1)
+    if not found:
+        return f"none of {plural(len(runs), 'run')}"
+    rows = [[field.name for field in columns], *([*map(said, columns, values)] for values in lines)]
+    return fitted(f"{aligned(rows)}\n{len(found)} of {plural(len(runs), 'run')}", indent=18)
+
+
+SHOWN = ("run", "state", *PRINTED, "study", "row", "seed")
+"""fields that are shown of every run found"""
+
+
+def _retried(queued: int) -> str:
+    if not queued:
+        return "no study holds a failed cell of this run: nothing to queue again"
+    return f"{plural(queued, 'cell')} queued; to run what is queued, repeat the command that started the study"
+
+
+def _list(found: list[Any], as_json: bool) -> str:
+    if as_json:
+        plain = [{**one, OF_TEXT.name: None, **own} for one in map(asdict, found) for own in [one.pop("scores")]]
+        return json.dumps(infinite_as_text(plain), indent=1)
+    if not found:
+        return "no runs"
+    metrics = [*dict.fromkeys(chief(info.scores) for info in found if info.scores)]
+    metrics = metrics or [OF_TEXT] * any(info.state != "finished" for info in found)
+    heads = ("run", "state", "date", "step", "dev PPL", *(metric.label for metric in metrics), "size", "study/row/seed")
+    rows = [heads, *(_row(info, metrics) for info in found)]
+    return fitted(aligned(rows, right=range(3, len(heads) - 1)), indent=18)
+
+
+def _row(info: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:
+    step = "" if info.step is None else f"{info.step}/{info.steps}"
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
+    ppl = "" if info.ppl is None else f"{info.ppl:.3f}"
+    own = chief(info.scores)
+    scores = [own.score(info.scores[own.name]) if m is own and info.scores else "" for m in metrics]
+    return info.run, info.state, when, step, ppl, *scores, _size(info.bytes), f"{', '.join(info.cells)}  {info.reason}"
+
+
+def _gc(garbage: list[Any], removed: bool) -> str:
+    lines = [f"{_size(item.bytes):>8}  {item.path}  ({item.why})" for item in garbage]
+    total = _size(sum(item.bytes for item in garbage))
+    end = f"{total} removed" if removed else f"{total} would be freed by: runs gc --yes"
+    return fitted("\n".join([*lines, end]), indent=10)
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"

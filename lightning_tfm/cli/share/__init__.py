@@ -1,0 +1,1 @@
+"""Commands that use or share what was trained: validate and test, translate, export, records, wandb."""

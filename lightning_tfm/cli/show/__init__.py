@@ -1,0 +1,1 @@
+"""Commands that report and explain: table, report, compare (pool, ladder), judge, inspect, layers, draw."""

@@ -1,0 +1,93 @@
+"""`compare A B…`: studies side by side, each against the first, with the difference of differences and its test;
+`pool A B C…`: rows over several corpora, as random effects; `ladder A B…`: rows at several scales, and at the paper's.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.formats import OF_ANALYSES, add_format
+from lightning_tfm.cli.output import deliver
+from lightning_tfm.cli.terminal import reading
+from lightning_tfm.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from lightning_tfm.report.build import Report
+    from lightning_tfm.report.render.analysis import Analysis
+
+ABOUT = {
+    "compare": "Studies with the same rows side by side: compare FIRST OTHER [OTHER…].",
+    "pool": "Rows over corpora: pool STUDY STUDY STUDY…, studies with the same rows on different texts.",
+    "ladder": "Rows at several scales: ladder STUDY STUDY…, studies with the same rows whose bases differ in size.",
+}
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, ABOUT[verb], experiment=False)
+    parser.add_argument("studies", nargs="+", help="names under <out>/studies, or folders of studies")
+    if verb == "pool":
+        about = "studies whose texts are of one kind, held out together; repeatable [those of one corpus and folder]"
+        parser.add_argument("--family", action="append", default=[], metavar="A,B", help=about)
+    if verb == "ladder":
+        about = "parameters of base, in millions, to extrapolate to [65, the paper's]"
+        parser.add_argument("--target", type=float, default=65.0, help=about)
+    add_format(parser, OF_ANALYSES)
+    parser.add_argument("--to", help=f"file to write [standard output; html: {verb}.html beside the first study]")
+    options = parse_plain(parser, argv)
+    places = [_place(name, Path(options["out"])) for name in options["studies"]]
+    _check(verb, options, places)
+
+    from lightning_tfm.study.study import folder_of, load
+
+    for root, name in places:
+        reading(load(root, name))
+    from lightning_tfm.report.build import make
+
+    reports = [make(name, root) for root, name in places]
+    said = _analysed(verb, reports, [name for _, name in places], options)
+    return deliver(said, options, folder_of(*places[0]) / f"{verb}.html")
+
+
+def _place(name: str, root: Path) -> tuple[Path, str]:
+    """(results folder, name) of a study given by name or by folder."""
+    path = Path(name)
+    if (path / "study.json").is_file():
+        resolved = path.resolve()
+        return resolved.parents[1], resolved.name
+    return root.resolve(), name
+
+
+def _check(verb: str, options: dict[str, Any], places: list[tuple[Path, str]]) -> None:
+    """Raise UserError for impossible studies and options, before any record is read."""
+    asked, names = f"{verb} {' '.join(options['studies'])}", [name for _, name in places]
+    if verb == "ladder" and not 0 < options["target"] < 1e9:
+        raise UserError(f"--target={options['target']:g}: millions of parameters, above 0")
+    if verb == "ladder" and len(set(names)) < max(len(names), 2):
+        raise UserError(f"{asked}: needs two different studies, or more, of different names")
+    if verb == "compare" and len(places) < 2:
+        raise UserError(f"{asked}: name a second study to compare it with")
+    if len(set(names if verb == "pool" else places)) < len(places):
+        raise UserError(f"{asked}: a study appears twice")
+    for name in (name for family in options.get("family", ()) for name in family.split(",") if name not in names):
+        raise UserError(f"--family={name}: {nearest(name, names)}")
+
+
+def _analysed(verb: str, reports: "list[Report]", names: list[str], options: dict[str, Any]) -> "Analysis":
+    if verb == "ladder":
+        from lightning_tfm.report.across import scaling, scaling_text
+
+        return scaling_text.analysis(scaling.ladder(reports, 1e6 * options["target"]))
+
+    from lightning_tfm.report.across import comparison, comparison_text
+
+    compared = comparison.compare(reports)
+    if verb == "compare":
+        return comparison_text.analysis(compared)
+
+    from lightning_tfm.report.across import meta_analysis, meta_analysis_text
+
+    texts = {name: report.cells.study.base.data for name, report in zip(names, reports, strict=True)}
+    families = {name: f"{text.corpus} {text.folder}" for name, text in texts.items()}
+    families |= {name: family for family in options["family"] for name in family.split(",")}
+    return meta_analysis_text.analysis(meta_analysis.pool(compared, families))

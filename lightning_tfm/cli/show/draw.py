@@ -1,0 +1,42 @@
+"""`draw`: the architecture of an experiment as a picture, its boxes with their true sizes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
+from lightning_tfm.cli.output import write_to
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.settings import checked
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Draw an experiment as figure 1 of the paper; what --row changes is marked.")
+    parser.add_argument("--positions", action="store_true", help="how positions are encoded, as a heat map, untrained")
+    parser.add_argument("--to", help="an .svg or .pdf to write; - prints the SVG [architecture.svg, positions.svg]")
+    settings = parse(parser, argv)
+    check_trainer(settings, verb)
+    path = Path(settings.verb["to"] or ("positions.svg" if settings.verb["positions"] else "architecture.svg"))
+    if path.suffix not in (".svg", ".pdf") and str(path) != "-":
+        raise UserError(f"--to={path}: a picture is written as .svg or .pdf, or to - as SVG")
+    if only_printed(settings):
+        return 0
+
+    from lightning_tfm.report.analyses.architecture import architecture
+    from lightning_tfm.report.charts.svg import standing_alone, to_pdf
+
+    if settings.verb["positions"]:
+        from lightning_tfm.inference.schemes import untrained
+        from lightning_tfm.report.analyses.schemes import before_training
+
+        model = settings.exact.model
+        drawn = before_training(settings.name, model, untrained(model))
+    else:
+        drawn = architecture(
+            settings.exact, settings.name, checked(settings.base, "experiment") if settings.row else None
+        )
+    picture = standing_alone(drawn)
+    if str(path) == "-":
+        print(picture, end="")
+    else:
+        write_to(path, to_pdf(picture) if path.suffix == ".pdf" else picture)
+    return 0

@@ -1,0 +1,153 @@
+"""`judge scores.csv`: verdicts on anybody's scores, one line a run; `--gate ROW`: one of them for a program."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.formats import OF_ANALYSES, add_format
+from lightning_tfm.errors import UserError
+
+if TYPE_CHECKING:
+    from lightning_tfm.judging.scores import Aim, Scores
+    from lightning_tfm.judging.verdicts import Judgement
+
+ABOUT = "Verdicts on scores of your own runs: judge scores.csv --metric acc:higher. One line a run: row, seed, metrics."
+NEEDS = {"looks": "gate", "family": "gate", "candidates": "family"}
+APART = {"gate": ("items", "published", "figures", "to"), "target": ("items", "published", "looks", "family")}
+"""option -> those that say nothing beside it"""
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, ABOUT, experiment=False)
+    add = parser.add_argument
+    add("scores", help="CSV or JSON lines: row, seed and metrics, or row, seed, metric, value; or lightning_logs/")
+    add("--metric", action="append", default=[], metavar="NAME:higher|lower[:log][:MARGIN]", help="the first decides")
+    add("--base", metavar="ROW", help="what the rows are compared with [base or baseline]")
+    add("--target", type=float, help="a number to compare each row's mean with, instead of base")
+    add("--row", default="row", metavar="COLUMN", help="column of the rows' names [row]")
+    add("--seed", default="seed", metavar="COLUMN", help="column of the seeds [seed]")
+    add(
+        "--items", metavar="FILE", help="noise of the test set, too: row, seed, item, value (or numerator, denominator)"
+    )
+    add("--published", metavar="FILE", help="other people's numbers, a line per row: shown and judged beside")
+    add("--last", action="append", default=[], metavar="NAME", help="of logs: the last value of a metric [all]")
+    add("--best", action="append", default=[], metavar="NAME", help="of logs: the best value of a metric")
+    add("--gate", metavar="ROW", help="one line of JSON; exit code 0 better, 3 undecided, 4 not better")
+    add("--looks", metavar="N,N,…", help="seeds at which --gate looks, declared beforehand: 5,8,12")
+    add("--family", metavar="FILE", help="many candidates, one after the other, share one error budget, kept in FILE")
+    add("--candidates", type=int, help="of a --family that begins [200]")
+    add_format(parser, OF_ANALYSES)
+    add("--to", help="file to write [standard output; html: judge.html beside the scores]")
+    add("--figures", metavar="DIR", help="write the pictures as SVG files, too")
+    options = parse_plain(parser, argv)
+
+    from lightning_tfm.judging.scores import aim
+
+    aims, path = [aim(text) for text in options["metric"]], Path(options["scores"])
+    _check(options, [one.name for one in aims], path)
+    columns = options["row"], options["seed"]
+    scores = _scores(path, aims, columns, options["best"])
+    if options["gate"] is not None:
+        return _gate(scores, aims, options, path)
+
+    from lightning_tfm.judging.verdicts import judged
+
+    items = None
+    if options["items"] is not None:
+        from lightning_tfm.judging.items import read_items
+
+        items = read_items(Path(options["items"]), aims[0], scores, columns)
+    judgement = judged(scores, aims, options["base"], options["target"], items)
+    if options["published"] is not None:
+        from lightning_tfm.judging.published import with_published
+
+        judgement = with_published(judgement, Path(options["published"]), options["row"])
+    return _printed(judgement, options, path)
+
+
+def _check(options: dict[str, Any], names: list[str], path: Path) -> None:
+    """Raise UserError for options that would say nothing, before anything is read."""
+    given = {key for key, value in options.items() if value not in (None, [])}
+    for key, need in NEEDS.items():
+        if key in given and need not in given:
+            raise UserError(f"--{key}: goes with --{need}")
+    for key, others in APART.items():
+        if key in given and (both := sorted(given & set(others))):
+            raise UserError(f"--{key}: not together with --{both[0]}")
+    of_logs = [*options["last"], *options["best"]]
+    if of_logs and not path.is_dir():
+        raise UserError(f"--last and --best: of a folder of logs; {path} is none")
+    if unknown := [name for name in of_logs if name not in names]:
+        raise UserError(
+            f"--metric: say which values of {unknown[0]} are better: {unknown[0]}:higher or {unknown[0]}:lower"
+        )
+    if len(set(names)) < len(names):
+        raise UserError(f"--metric {next(name for name in names if names.count(name) > 1)}: is there twice")
+    if options["candidates"] is not None and not 1 <= options["candidates"] <= 100_000:
+        raise UserError(f"--candidates={options['candidates']}: from 1 to 100,000")
+
+
+def _scores(path: Path, aims: "list[Aim]", columns: tuple[str, str], best: list[str]) -> "Scores":
+    if path.is_dir():
+        from lightning_tfm.judging.logs import read_logs
+
+        return read_logs(path, aims, *columns, best)
+    from lightning_tfm.judging.scores import read
+
+    return read(path, aims, *columns)
+
+
+def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Path) -> int:
+    from lightning_tfm.judging.gate import Gate, looks_of, plain
+    from lightning_tfm.judging.verdicts import base_of, judged
+
+    if options["target"] is not None:
+        answer = plain(judged(scores, aims[:1], options["base"], options["target"]), options["gate"])
+    else:
+        looks = [] if options["looks"] is None else looks_of(options["looks"])
+        family = Path(options["family"]) if options["family"] else None
+        base = base_of(scores, options["base"])
+        answer = Gate(scores, aims, base, options["gate"], looks, family, options["candidates"]).answer(path)
+    print(answer)
+    return answer.code
+
+
+def _printed(judgement: "Judgement", options: dict[str, Any], path: Path) -> int:
+    from lightning_tfm.judging import views
+
+    kind, to = options["format"], options["to"]
+    if options["figures"]:
+        _figures(judgement, Path(options["figures"]))
+    if kind == "text":
+        from lightning_tfm.cli.terminal import columns
+
+        wide = columns()
+        content = views.terminal(judgement, width=wide or 79, colour=wide is not None)
+    else:
+        from lightning_tfm.report.render.analysis import render
+
+        content = render(views.analysis(judgement, pictures=kind == "html"), kind)
+    if to == "-" or (to is None and kind != "html"):
+        print(content, end="")
+    else:
+        from lightning_tfm.cli.output import write_to
+
+        write_to(Path(to) if to else path.with_name("judge.html"), content)
+    return 0
+
+
+def _figures(judgement: "Judgement", folder: Path) -> None:
+    from lightning_tfm.cli.output import write_to
+    from lightning_tfm.judging import views
+    from lightning_tfm.report.charts.forest_picture import wide
+    from lightning_tfm.report.charts.svg import standing_alone
+
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--figures={folder}: is a file; name a folder, which is made if missing")
+    aims = [aim for aim in judgement.aims if aim.name in judgement.rows]
+    pictures = {f"forest-{aim.name}": wide(views.forest(judgement, [aim]), titled=True) for aim in aims}
+    for name, picture in (pictures | {"seeds": views.seeds_picture(judgement)}).items():
+        if picture:
+            safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+            write_to(folder / f"{safe}.svg", standing_alone(picture))

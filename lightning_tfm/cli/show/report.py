@@ -1,0 +1,151 @@
+"""`report`: a study as one self-contained HTML file, or its table with tests as Markdown, CSV, JSON or LaTeX."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.formats import OF_REPORTS, add_format, add_layout, check_layout, layout
+from lightning_tfm.cli.output import write_to
+from lightning_tfm.cli.show.table import _only
+from lightning_tfm.cli.terminal import reading
+from lightning_tfm.errors import UserError
+from lightning_tfm.report.charts.svg import standing_alone, to_pdf, to_png
+from lightning_tfm.runs.outcome import say
+from lightning_tfm.study.study import Search, check_exists, folder_of, load, load_as
+
+PORT = 8000
+KINDS = {"svg": None, "pdf": to_pdf, "png": to_png}
+"""format of a figure -> what makes it of an SVG"""
+
+if TYPE_CHECKING:
+    from lightning_tfm.report.build import Report
+    from lightning_tfm.report.searches.trials import SearchReport
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Render a study from the records of its runs, with tests.", experiment=False)
+    parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
+    add_format(parser, OF_REPORTS)
+    add_layout(parser, tests=True)
+    parser.add_argument("--reference", metavar="ROW", help="row that differences, p and verdicts refer to [base]")
+    parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
+    parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
+    parser.add_argument(
+        "--collect",
+        action="store_true",
+        help="first compute what needs the trained weights: attention maps, calibration, …",
+    )
+    parser.add_argument("--figures", metavar="DIR", help="write the main figure there, in two widths, and nothing else")
+    parser.add_argument("--as", choices=tuple(KINDS), help=f"of --figures [{next(iter(KINDS))}]")
+    parser.add_argument("--serve", action="store_true", help="show the report on 127.0.0.1, refreshed as runs finish")
+    parser.add_argument("--port", type=int, help=f"port of --serve; 0: any free one [{PORT}]")
+    options = parse_plain(parser, argv)
+    check_layout(options)
+    _check_served(options)
+    root = Path(options["out"])
+    name = options["study"] or _only(root)
+    if options["collect"]:
+        if isinstance(load(root, name), Search):
+            raise UserError(
+                f"--collect: '{name}' is a search; what needs the trained weights is computed only for tables"
+            )
+        from lightning_tfm.cli.collect import collect_study
+
+        collect_study(name, root, say)
+    if options["reference"] is not None and isinstance(load(root, name), Search):
+        raise UserError(f"--reference={options['reference']}: '{name}' is a search; its trials are compared with base")
+    if options["figures"] is not None:
+        return _figures(name, root, options)
+    return _serve(name, root, options) if options["serve"] else _write(name, root, options)
+
+
+def _figures(name: str, root: Path, options: dict[str, Any]) -> int:
+    from lightning_tfm.report.build import make
+    from lightning_tfm.report.charts.forest_picture import narrow, wide
+    from lightning_tfm.report.charts.study_forest import forest_of
+
+    folder, kind = Path(options["figures"]), options["as"] or next(iter(KINDS))
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--figures={folder}: is a file; name a folder, which is made if missing")
+    if isinstance(load(root, name), Search):
+        raise UserError(f"--figures={folder}: '{name}' is a search; its pictures are in its report")
+    forest = forest_of(make(name, root, options["reference"]).summary)
+    if not forest.lines:
+        raise UserError(
+            f"--figures={folder}: no row of '{name}' is compared with {forest.to} yet, so there is no figure"
+        )
+    for stem, draw in (("forest", wide), ("forest-narrow", narrow)):
+        picture, convert = standing_alone(draw(forest, titled=True)), KINDS[kind]
+        write_to(folder / f"{stem}.{kind}", convert(picture) if convert else picture)
+    return 0
+
+
+def _check_served(options: dict[str, Any]) -> None:
+    """Raise UserError where --serve is given what only a file has, or a file what only --serve has."""
+    if not options["serve"] and options["port"] is not None:
+        raise UserError(f"--port={options['port']}: only with --serve")
+    if options["as"] is not None and options["figures"] is None:
+        raise UserError(f"--as={options['as']}: only with --figures")
+    for name, default in (("to", None), ("format", OF_REPORTS[0]), ("figures", None)) if options["serve"] else ():
+        if options[name] != default:
+            raise UserError(f"--{name}={options[name]}: --serve shows the report in the browser and writes no file")
+    for name, default in (("to", None), ("format", OF_REPORTS[0])) if options["figures"] is not None else ():
+        if options[name] != default:
+            raise UserError(f"--{name}={options[name]}: --figures writes pictures; their format is that of --as")
+
+
+def _make(name: str, root: Path, reference: str | None) -> "Report | SearchReport":
+    study = load(root, name)
+    reading(study)
+    if not isinstance(study, Search):
+        from lightning_tfm.report.build import make
+
+        return make(name, root, reference)
+    from lightning_tfm.report.searches import trials
+
+    refresh(name, root)
+    return trials.make(name, root)
+
+
+def refresh(name: str, root: Path) -> None:
+    """Bring a search's trials.json up to date with its storage; a copy without one is shown as it is."""
+    from lightning_tfm.queue.searches.results import report
+
+    try:
+        report(load_as(Search, root, name), root)
+    except UserError as error:
+        if not (folder_of(root, name) / "trials.json").is_file():
+            raise
+        print(f"{name}: shown from trials.json: {error}", file=sys.stderr)
+
+
+def _write(name: str, root: Path, options: dict[str, Any]) -> int:
+    from lightning_tfm.report.pages.links import beside, nowhere
+    from lightning_tfm.report.wording.reference import file_name
+
+    kind, to = options["format"], options["to"]
+    made = _make(name, root, options["reference"])
+    path = Path(to) if to else folder_of(root, name) / file_name(getattr(made.summary, "reference", None))
+    printed = to == "-" or (to is None and kind != "html")
+    if kind == "latex":
+        content = made.latex(layout(options))
+    else:
+        content = made.render(kind, texts=not options["no_text"], link=nowhere if printed else beside(path, root))
+    if printed:
+        print(content, end="")
+    else:
+        write_to(path, content)
+    return 0
+
+
+def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
+    from urllib.parse import quote
+
+    from lightning_tfm.cli.follow.dashboard import show
+
+    check_exists(root, name)
+    asked = f"?reference={quote(options['reference'], safe='')}" if options["reference"] else ""
+    port = PORT if options["port"] is None else options["port"]
+    return show(root, port, f"/study/{quote(name, safe='')}/report{asked}", not options["no_text"])

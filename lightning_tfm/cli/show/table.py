@@ -1,0 +1,125 @@
+"""`table`: a study's table from its records; --params: the paper's parameter counts; --table2: its Table 2."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain, words
+from lightning_tfm.cli.formats import OF_TABLES, add_format, add_layout, check_layout, layout
+from lightning_tfm.cli.terminal import forest_text, reading
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.rows import all_rows
+from lightning_tfm.study.settings import load_experiment
+
+FIRST_CODE = "experiments/first_code.yaml"
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Print the table of a study, from the records of its runs.", experiment=False)
+    parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
+    add_format(parser, OF_TABLES)
+    add_layout(parser, tests=True)
+    parser.add_argument("--plain", action="store_true", help="only means, without differences, intervals and verdicts")
+    parser.add_argument("--reference", metavar="ROW", help="with tests, differences to this row instead of base")
+    parser.add_argument("--width", type=int, default=0, help="width of the text in columns; 0: the terminal's")
+    parser.add_argument(
+        "--params", action="store_true", help="the paper's parameter counts beside computed ones; no training"
+    )
+    parser.add_argument(
+        "--table2", action="store_true", help="the paper's Table 2, and our runs scored on newstest2014; no training"
+    )
+    parser.add_argument("--vocab", type=int, help=f"tokens for --params [as {FIRST_CODE}]")
+    parser.add_argument("--rows", action="extend", type=words, default=[], help="file with your own rows (--params)")
+    options = parse_plain(parser, argv)
+    check_layout(options)
+    if options["width"] < 0:
+        raise UserError(f"--width={options['width']}: must not be negative; 0 takes the terminal's")
+    if not options["params"] and (options["rows"] or options["vocab"] is not None):
+        given = "--rows" if options["rows"] else "--vocab"
+        raise UserError(f"{given} is for --params: the rows of a study are those that it was started with")
+    if options["params"] and options["table2"]:
+        raise UserError("--params and --table2: give only one of the two")
+    print(_params(options) if options["params"] else _table2(options) if options["table2"] else _study(options), end="")
+    return 0
+
+
+def _table2(options: dict[str, Any]) -> str:
+    from lightning_tfm.report.render.text import to_text
+    from lightning_tfm.report.tables import table2
+
+    if options["study"] is not None or options["reference"] is not None:
+        raise UserError("--table2 shows the runs of --out that were scored on newstest2014, whatever their study")
+    if options["format"] not in ("text", "json"):
+        raise UserError(f"--format={options['format']}: --table2 prints only text and json")
+    found = table2.lines(Path(options["out"]))
+    return table2.to_json(found) if options["format"] == "json" else to_text(table2.blocks(found))
+
+
+def _study(options: dict[str, Any]) -> str:
+    from lightning_tfm.study.study import Ablation, load_as
+
+    root = Path(options["out"])
+    name = options["study"] or _only(root)
+    width = options["width"] or shutil.get_terminal_size((80, 24)).columns
+    for option in ("tests", "reference") if options["plain"] else ():
+        if options[option]:
+            raise UserError(f"--{option}={options[option]}: with --plain the table has only means")
+    study = load_as(Ablation, root, name)
+    reading(study)
+    if options["reference"] is not None:
+        return _tested(name, root, options, width)
+
+    from lightning_tfm.queue.command import say_kept
+    from lightning_tfm.report.build import render_table, write_table
+    from lightning_tfm.report.charts.study_forest import forest_of
+    from lightning_tfm.report.tables.latex import to_latex
+
+    say_kept(study, root)
+    table, kind = write_table(study, root), options["format"]
+    several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
+    if kind not in ("csv", "json") and several and not options["plain"]:
+        return _tested(name, root, options, width)
+    if options["tests"]:
+        raise UserError(f"--tests={options['tests']}: no row has two seeds, so nothing is tested")
+    if kind == "latex":
+        return to_latex(table, layout(options))
+    above = forest_text(forest_of(table), width) if kind == "text" and not options["plain"] else ""
+    return above + render_table(table, kind, width)
+
+
+def _tested(name: str, root: Path, options: dict[str, Any], width: int) -> str:
+    from lightning_tfm.report.build import make, render_table
+    from lightning_tfm.report.charts.study_forest import forest_of
+
+    made, kind = make(name, root, options["reference"]), options["format"]
+    if kind == "latex":
+        return made.latex(layout(options))
+    above = forest_text(forest_of(made.summary), width) if kind == "text" else ""
+    return above + render_table(made.summary, kind, width)
+
+
+def _only(root: Path) -> str:
+    names = sorted(path.parent.name for path in (root / "studies").glob("*/study.json"))
+    if len(names) != 1:
+        there = f"there are: {', '.join(names)}" if names else "there is none; make one with lightning-tfm sweep"
+        raise UserError(f"which study of {root / 'studies'}? {there}")
+    return names[0]
+
+
+def _params(options: dict[str, Any]) -> str:
+    from lightning_tfm.report.render.text import to_text
+    from lightning_tfm.report.tables import parameters
+
+    if options["study"] is not None:
+        raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
+    if options["reference"] is not None:
+        raise UserError(f"--reference={options['reference']}: --params compares no rows")
+    if options["format"] not in ("text", "json"):
+        raise UserError(f"--format={options['format']}: --params prints only text and json")
+    base = load_experiment(FIRST_CODE)
+    V = base.data.vocab_size if options["vocab"] is None else options["vocab"]
+    if V < 1:
+        raise UserError(f"--vocab={V}: must be above 0")
+    found = parameters.counts(base, V, all_rows(options["rows"]).values())
+    return parameters.to_json(found, V) if options["format"] == "json" else to_text(parameters.blocks(found, V))

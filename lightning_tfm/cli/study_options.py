@@ -1,0 +1,86 @@
+"""The options shared by the verbs that work on a study."""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.cli.arguments import MODES, Parser
+from lightning_tfm.config import Experiment
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.devices import check_accelerator
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.slurm import Slurm, check_here
+from lightning_tfm.study.command import with_out
+from lightning_tfm.study.study import MOST_SEEDS
+from lightning_tfm.study.sweeps import Sweep, is_search
+from lightning_tfm.yaml_files import read_yaml
+
+STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
+
+
+def add_options(parser: Parser) -> None:
+    """The options of a verb that runs workers."""
+    parser.add_argument("--workers", type=int, default=0, help="runs at once; 0: one for each CPU, or GPU")
+    parser.add_argument("--wandb", choices=MODES, default="off", help="mirror runs to W&B")
+    group = parser.add_argument_group("workers", "Where workers run, and on which devices.")
+    group.add_argument("--storage", default="", help=STORAGE)
+    group.add_argument("--devices-per-run", type=int, default=0, help="processes of each run, each with its own device")
+    group.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
+    group.add_argument("--launcher", choices=["local", "slurm"], help="where the workers run [local]")
+    group.add_argument(
+        "--no-shared-files", action="store_true", help="workers on other machines do not share the --out folder"
+    )
+    parser.add_fields("slurm", Slurm)
+
+
+def check_precisions(experiments: Iterable[Experiment], resources: Resources) -> None:
+    """Raise UserError where one needs a device that this machine lacks; a cluster's jobs find out themselves."""
+    if resources.slurm is None:
+        for precision in sorted({experiment.training.precision for experiment in experiments}):
+            check_accelerator(resources.hardware, precision)
+
+
+def check_start(resources: Resources, folder: Path) -> None:
+    """Raise UserError, before anything is written, for an invalid address of the storage, or one that is not the
+    study's, and for a launcher that cannot start anything here."""
+    from lightning_tfm.queue.storages.backends import find_storage, remembered
+
+    find_storage(remembered(resources.storage, folder), folder).check()
+    if resources.slurm is not None:
+        check_here()
+
+
+def is_search_file(asked: Mapping[str, Any]) -> bool:
+    """Whether the sweep file is a search: a table varies the parameter `row`. Raises UserError where it is not YAML,
+    or names a study."""
+    path, root = asked["sweep"], Path(dict(asked["given"]).get("out") or "results")
+    if not Path(path).exists() and (root / "studies" / path / "study.json").is_file():
+        raise UserError(f"'{path}' is a study, not a sweep file: {with_out(f'lightning-tfm resume {path}', root)}")
+    return is_search(read_yaml(path))
+
+
+def check_seed(asked: dict[str, Any], file: Sweep) -> None:
+    """Raise UserError where the command line gives one seed, and the seeds are listed: it would decide nothing."""
+    text = asked["seeds"]
+    place = f"--seeds={text}" if text and text != "auto" else str(file.path) if file.seeds else ""
+    for key, seed in dict(asked["given"]).items() if place else ():
+        if key in ("seed", "training.seed") and seed is not None:
+            raise UserError(f"--{key}={seed}: {place} lists the seeds, and a table's seeds are --seeds {seed}")
+
+
+def numbers(text: str, option: str = "--seeds") -> list[int]:
+    """Seeds that an option lists: 1,2,3 or 1-3 or a mixture. Raises UserError."""
+    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
+        raise UserError(
+            f"{option}={text}: expected numbers such as 1,2,3 or 1-5{', or auto' if option == '--seeds' else ''}"
+        )
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if (count := int(last or first) - int(first) + 1) > MOST_SEEDS:
+            raise UserError(f"{option}={text}: {count:,} seeds; at most {MOST_SEEDS:,} are taken")
+        found += range(int(first), int(last or first) + 1)
+    if len(set(found)) < len(found) or not found:
+        raise UserError(f"{option}={text}: a seed appears twice, or a range is empty")
+    return found

@@ -1,0 +1,1 @@
+"""Commands that train: demo, fit, sweep, tune, resume, plan, work."""

@@ -1,0 +1,105 @@
+"""`demo`: one tiny run, a few translations, its page; repeated, it shows what it has."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_tfm.cli.arguments import make_parser, parse, parse_plain
+from lightning_tfm.cli.collect import collect_study
+from lightning_tfm.cli.output import write_page
+from lightning_tfm.cli.study_options import add_options
+from lightning_tfm.cli.train.sweep import defined
+from lightning_tfm.metrics import in_print
+from lightning_tfm.queue.command import command_of, remember
+from lightning_tfm.queue.resources import make_resources
+from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.study.command import with_out
+from lightning_tfm.study.rows import find_row
+from lightning_tfm.study.study import Ablation, save
+from lightning_tfm.yaml_files import find_file
+
+if TYPE_CHECKING:
+    from lightning_tfm.study.cell import Cell
+
+NAME = "demo"
+EXPERIMENT = "experiments/demo.yaml"
+SHOWN = (4, 5, 6)
+"""words of the sentences that are translated: the first of the dev text with as many"""
+BEGIN = """\
+A one-layer Transformer learns a synthetic language from 2,700 sentence pairs
+in 1,000 steps: half a minute on two cores. Ctrl-C stops it at any moment.
+"""
+NEXT = """
+Next:
+  your own sentences
+    echo "{source}" | lightning-tfm translate {run}
+  Table 3 in miniature
+    lightning-tfm sweep sweeps/table3.yaml
+  a single row
+    lightning-tfm fit --config experiments/miniature.yaml --row A-h1
+  in the browser
+    {dashboard}
+  all verbs
+    lightning-tfm --help"""
+"""no line is broken on an 80-column terminal: a name over two lines cannot be copied"""
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Train a tiny model, translate with it, and write its report.", experiment=False)
+    out = parse_plain(parser, argv)["out"]
+    began = time.monotonic()
+    print(BEGIN, file=sys.stderr)
+    try:
+        return _demo(out, began, argv)
+    except (KeyboardInterrupt, SystemExit):
+        print(f"Stopped. `{with_out('lightning-tfm demo', out)}` resumes from the last checkpoint.", file=sys.stderr)
+        raise
+
+
+def _demo(out: str, began: float, argv: Sequence[str]) -> int:
+    own = make_parser(NAME, "")
+    add_options(own)
+    own_options = ["--workers", "1", "--trainer.threads", "1"]  # more threads slow a model this small down
+    settings = parse(own, ["--config", EXPERIMENT, *own_options, "--out", out])
+    resources = make_resources(settings.verb, settings.hardware)
+    study, cells = defined(settings, NAME, [find_row(settings.rows, "base")], [settings.base.training.seed])
+    study = save(study, settings.out)
+    remember(command_of(NAME, argv, find_file(EXPERIMENT), settings), settings.out, NAME)
+
+    from lightning_tfm.queue.launch import work
+    from lightning_tfm.report.build import make, write_table
+
+    states = work(study, cells, settings.out, resources, start=True)
+    if any(state.state == "failed" for state in states):
+        print(f"the run failed: {with_out('lightning-tfm runs list', out)} says why", file=sys.stderr)
+        return 1
+    source = _show(study, cells[0], settings.out)
+    collect_study(NAME, settings.out, lambda line: None)
+    write_table(study, settings.out)
+    print(f"\nIn {time.monotonic() - began:.0f} seconds. Report with curves, translations and attention:")
+    reported = write_page(NAME, settings.out, lambda: make(NAME, settings.out))
+    folder = RunFolder(settings.out, cells[0].training_hash).path
+    dashboard = with_out("lightning-tfm dashboard", out)
+    print(NEXT.format(source=source, run=folder.name if out == "results" else folder, dashboard=dashboard))
+    return 0 if reported else 1
+
+
+def _show(study: Ablation, cell: "Cell", root: Path) -> str:
+    """Print what the run learned and three translations of dev sentences; the shortest of these sentences."""
+    from lightning_tfm.inference.find import experiment_of
+    from lightning_tfm.inference.load import Trained
+
+    folder = RunFolder(root, cell.training_hash)
+    result = folder.read_result()
+    assert result is not None, "the run is finished"
+    print(f"dev {in_print(result.scores['dev'], 0)}; {result.parameters.total:,} parameters\n")
+    trained = Trained.open(folder, experiment_of(folder))
+    text = trained.prepared.split(study.base.data.dev)
+    pairs = list(zip(text.source_text(), text.target_text(), strict=True))
+    chosen = [next(pair for pair in pairs if len(pair[0].split()) == words) for words in SHOWN]
+    translations = trained.translate([source for source, _ in chosen])
+    for (source, reference), (best, *_) in zip(chosen, translations, strict=True):
+        print(f"source       {source}\ntranslation  {best.text}\nreference    {reference}\n")
+    return chosen[0][0]

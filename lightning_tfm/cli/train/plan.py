@@ -1,0 +1,129 @@
+"""`plan`: what a sweep would run, what is already finished, and what the rest would take. Trains nothing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_own
+from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
+from lightning_tfm.cli.study_options import add_options, check_seed, is_search_file, numbers
+from lightning_tfm.cli.terminal import fitted
+from lightning_tfm.cli.train.sweep import add_table_options, asked_cells, defined
+from lightning_tfm.cli.train.tune import add_search_options, asked_search, pruning, with_data
+from lightning_tfm.errors import NotHere, UserError
+from lightning_tfm.gone import refuse
+from lightning_tfm.queue.resources import Resources, make_resources
+from lightning_tfm.queue.row_tuning import TUNE_SEEDS, asked_tuning, variants
+from lightning_tfm.study.cell import PIECES
+from lightning_tfm.study.match_compute import solved_lines
+from lightning_tfm.study.settings import Settings
+from lightning_tfm.study.study import Study
+from lightning_tfm.study.sweeps import SearchFile, Sweep, read_search, read_sweep
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(
+        verb, "What a sweep would run, what is already finished, and what the rest would take.", of_study=True
+    )
+    parser.add_argument("sweep", help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
+    add_table_options(parser)
+    parser.add_argument("--rate", type=float, default=0.0, help="FLOP/s of one run [measured from finished runs]")
+    parser.add_argument("--pieces", type=int, default=PIECES, help="mean tokens of a sentence, on a side")
+    add_scales(parser)
+    add_search_options(parser)
+    add_options(parser)
+    asked = parse_own(parser, argv)
+    if asked["rate"] < 0:
+        raise UserError(f"--rate={asked['rate']}: must not be negative")
+    if asked["pieces"] < 1:
+        raise UserError(f"--pieces={asked['pieces']}: must be at least 1")
+    searched = is_search_file(asked)
+    sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
+    if isinstance(sweep, Sweep):
+        check_seed(asked, sweep)
+    elif asked["seeds"]:
+        refuse("tune --seeds")
+    scales = [] if isinstance(sweep, SearchFile) else scales_of(asked, sweep)
+    if len(scales) > 1:
+        return each(main, verb, argv, scales)
+    settings = parse(
+        parser, [*sweep.arguments, *argv, *([] if isinstance(sweep, SearchFile) else at_scale(sweep, scales))]
+    )
+    if only_printed(settings):
+        return 0
+    for line in settings.regime.lines if settings.regime else ():
+        print(line)
+    lacking: list[str] = []
+    """what this machine does not have"""
+    resources = _resources(settings, lacking)
+    coming: list[float] = []
+    endings: dict[str, str] = {}
+    study: Study
+    if isinstance(sweep, SearchFile):
+        if asked["only"] is not None:
+            raise UserError(f"--only={asked['only']}: {sweep.path} is a search and has no rows")
+        if asked["scales"]:
+            raise UserError(f"--scales={asked['scales']}: {sweep.path} is a search; a ladder compares rows")
+        if asked["tune"]:
+            raise UserError(f"--tune={asked['tune']}: {sweep.path} is a search, which finds its best value itself")
+        study = asked_search(settings, sweep, resources)
+        from lightning_tfm.queue import time_estimate
+
+        try:
+            study = with_data(study, settings.out)
+        except NotHere as error:
+            lacking.append(str(error))
+            study = replace(study, prints=time_estimate.UNKNOWN, V=study.base.data.vocab_size).with_sources()
+        for line in pruning(study, sweep) if study.pruner.type != "none" else ():
+            print(fitted(line, indent=2))
+        trials, coming, endings = time_estimate.trials_of(study, settings.out, resources.storage)
+        cells = [run for trial in trials for run in trial.runs]
+    else:
+        for option in ("sampler", "trials"):
+            if asked[option]:
+                raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
+        rows, seeds = asked_cells(sweep, settings)
+        from lightning_tfm.queue import time_estimate
+
+        for line in solved_lines(settings.base, rows):
+            print(line)
+        name = name_at(asked["name"] or sweep.name, scales)
+        try:
+            study, cells = defined(settings, name, rows, seeds)
+            time_estimate.check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
+        except NotHere as error:
+            lacking.append(str(error))
+            study = time_estimate.without_text(settings.base, name, rows, seeds)
+            cells = study.cells()
+        if asked["tune"]:
+            tuning = asked_tuning(asked["tune"], numbers(asked["tune_seeds"] or TUNE_SEEDS, "--tune-seeds"), study)
+            tried = replace(study, name=f"{name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
+            cells = tried.cells() + cells
+    pace = time_estimate.Pace(asked["rate"]) if asked["rate"] else time_estimate.measured(settings.out)
+    at_once = resources.workers * (resources.slurm.jobs if resources.slurm else 1)
+    factor = time_estimate.longer(study.base.scaled(), study.V, asked["pieces"])
+    cells, coming = [replace(cell, cost=cell.cost * factor) for cell in cells], [cost * factor for cost in coming]
+    found = time_estimate.text(
+        cells, settings.out, at_once, pace, coming, endings, study.prints != time_estimate.UNKNOWN
+    )
+    costs = f"costs: every step full, {asked['pieces']} tokens per sentence, {study.V:,} tokens of vocabulary"
+    print(fitted(f"{found}\n{costs}", indent=15))
+    if asked["tune"]:
+        print("--tune: the rows of the table are planned at base's value; a chosen one may be another run")
+    if resources.slurm is not None:
+        from lightning_tfm.queue.slurm import script
+
+        try:
+            print(f"each of {resources.slurm.jobs} jobs:\n{script(resources.slurm, study.name, settings.out)}")
+        except UserError as error:
+            lacking.append(str(error))
+    for why in lacking:
+        print(f"not on this machine, planned without it: {why}")
+    return 0
+
+
+def _resources(settings: Settings, lacking: list[str]) -> Resources:
+    try:
+        return make_resources(settings.verb, settings.hardware)
+    except NotHere as error:
+        lacking.append(str(error))
+        return make_resources(settings.verb, settings.hardware, here=False)

@@ -1,0 +1,267 @@
+"""`sweep`: all rows and seeds of a sweep file, several at once, then their table."""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of, written
+from lightning_tfm.cli.output import write_page
+from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
+from lightning_tfm.cli.study_options import (
+    add_options,
+    check_precisions,
+    check_seed,
+    check_start,
+    is_search_file,
+    numbers,
+)
+from lightning_tfm.cli.terminal import forest_text
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.command import Command, command_of, going_on, remember, say_kept
+from lightning_tfm.queue.resources import Resources, make_resources
+from lightning_tfm.queue.row_tuning import TUNE_SEEDS, asked_tuning, tuned
+from lightning_tfm.runs.outcome import say
+from lightning_tfm.study.match_compute import solved_lines
+from lightning_tfm.study.preflight import check_trainable
+from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row, near_rows
+from lightning_tfm.study.sequential import BUDGET, FIRST, check_fixed
+from lightning_tfm.study.settings import Settings, checked
+from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save, without_hidden
+from lightning_tfm.study.sweeps import Sweep, read_sweep
+
+if TYPE_CHECKING:
+    from lightning_tfm.report.build import Report
+    from lightning_tfm.study.cell import Cell
+
+ONLY = "only these of the file's rows, and base; the others may be added later"
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Run every row at every seed of a sweep file and print the table.", of_study=True)
+    parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/table3.yaml")
+    add_table_options(parser)
+    parser.add_argument("--reference", metavar="ROW", help="end with the differences to this row, too")
+    add_scales(parser)
+    add_options(parser)
+    for option in ("--sampler", "--trials"):
+        parser.add_argument(option, default="", help=argparse.SUPPRESS)  # of a search
+    asked = parse_own(parser, argv)
+    if is_search_file(asked):
+        from lightning_tfm.cli.train import tune
+
+        return tune.main(verb, argv)
+    sweep = read_sweep(asked["sweep"])
+    for option in ("sampler", "trials"):
+        if asked[option]:
+            raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
+    check_seed(asked, sweep)
+    scales = scales_of(asked, sweep)
+    if len(scales) > 1:
+        return _ladder(verb, argv, asked["name"] or sweep.name, scales, written(parser, [*sweep.arguments, *argv]))
+    settings = parse(parser, [*sweep.arguments, *argv, *at_scale(sweep, scales)])
+    if only_printed(settings):
+        return 0
+    for line in settings.regime.lines if settings.regime else ():
+        print(line, file=sys.stderr)
+    if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
+        raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")
+    if sweep.metric != Sweep.metric:
+        about = "is only for W&B; the table tests all that its runs are scored by regardless"
+        print(f"{sweep.path}: metric {sweep.metric} {about}", file=sys.stderr)
+    rows, seeds = asked_cells(sweep, settings)
+    for line in solved_lines(settings.base, rows):
+        print(line, file=sys.stderr)
+    check_reference(settings.verb["reference"], rows)
+    resources = make_resources(settings.verb, settings.hardware)
+    check_precisions((apply(settings.base, row) for row in rows), resources)
+    name = name_at(asked["name"] or sweep.name, scales)
+    check_start(resources, folder_of(settings.out, name))
+    command = command_of(verb, argv, sweep.path, settings)
+    with going_on(command, settings.out, name, jobs=resources.slurm is not None):
+        return _run(settings, sweep, name, rows, seeds, resources, command)
+
+
+def _ladder(verb: str, argv: Sequence[str], name: str, scales: Sequence[int], settings: Settings) -> int:
+    """The study at each scale, the smallest model first, then all of them side by side."""
+    from lightning_tfm.cli.show import compare
+
+    code = each(main, verb, argv, scales)
+    if settings.verb["print_config"]:
+        return code
+    studies = [name_at(name, [scale]) for scale in scales]
+    return max(code, compare.main("ladder", [*studies, f"--out={settings.out}"]))
+
+
+AUTO = ("first_seeds", "max_seeds", "max_runs")
+
+
+def add_table_options(parser: Parser) -> None:
+    """Which cells; what is not given of --seeds auto stays as the study began, or as study/sequential.py has it."""
+    parser.add_argument("--name", help="name of the study [as in the file]")
+    parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3, or auto")
+    parser.add_argument("--only", metavar="ROW,…", help=ONLY)
+    parser.add_argument(
+        "--tune", help="KEY=V1,V2,…: tune KEY separately for every row, e.g. training.lr_factor=0.5,1,2"
+    )
+    group = parser.add_argument_group("seeds", "For --seeds auto, which adds seeds to undecided rows, and --tune.")
+    group.add_argument("--first-seeds", type=int, help=f"--seeds auto: seeds of every row to begin with [{FIRST}]")
+    group.add_argument(
+        "--max-seeds", type=int, help=f"--seeds auto: most seeds for a row that stays undecided [{BUDGET}]"
+    )
+    group.add_argument("--max-runs", type=int, help="--seeds auto: stop before more runs than this in all")
+    text = f"--tune: seeds to choose the value at, separate from those of the table [{TUNE_SEEDS}]"
+    group.add_argument("--tune-seeds", help=text)
+
+
+def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
+    """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
+    if settings.row is not None:
+        raise UserError(
+            f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; for one row use fit"
+        )
+    rows = [find_row(settings.rows, name) for name in sweep.rows]
+    if settings.verb["only"] is not None:
+        rows = only(sweep, rows, settings.verb["only"])
+    rows = sweep.crossed(rows)
+    text = settings.verb["seeds"]
+    for option in AUTO if text != "auto" else ():
+        if settings.verb[option] is not None:
+            raise UserError(f"--{option.replace('_', '-')}={settings.verb[option]}: only with --seeds auto")
+    seeds = numbers(text) if text and text != "auto" else sweep.seeds
+    seeds = seeds or [settings.base.training.seed]
+    for row in rows:
+        for seed in seeds:
+            checked(apply(settings.base, row, seed), f"row '{row.name}'")
+        check_trainable(apply(settings.base, row), f"row '{row.name}'")
+    return rows, seeds
+
+
+def only(sweep: Sweep, rows: list[Row], text: str) -> list[Row]:
+    """Those `rows` of the file that --only names, and base, in the file's order. Raises UserError."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in sweep.rows]:
+        why = near_rows(unknown[0], sweep.rows) if sweep.rows else "it varies fields and names no rows"
+        raise UserError(f"--only={text}: {sweep.path} has no row '{unknown[0]}': {why}")
+    return [row for row in rows if row.name in (*names, base_of(rows))]
+
+
+def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> tuple[Ablation, "list[Cell]"]:
+    """The study and its cells, the data prepared. Raises UserError."""
+    from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.queue.prepare_data_rows import rows_data
+
+    base = settings.base
+    if file_of(settings.out, name).is_file():
+        rows = without_hidden(rows, load_as(Ablation, settings.out, name))
+    prepared = prepare(base.data, settings.out, progress_of(name))
+    study = Ablation(
+        name=name,
+        base=base,
+        rows=rows,
+        seeds=seeds,
+        prints=Fingerprints.of(prepared, base.data),
+        V=prepared.tokenizer.V,
+        store=prepared.folder.name,
+        data=rows_data(base, prepared, rows, settings.out),
+    )
+    study = study.with_sources()
+    return study, study.cells()
+
+
+def _run(
+    settings: Settings,
+    sweep: Sweep,
+    name: str,
+    rows: list[Row],
+    seeds: list[int],
+    resources: Resources,
+    command: Command,
+) -> int:
+    root, by_looks = settings.out, settings.verb["seeds"] == "auto"
+    if by_looks:
+        from lightning_tfm.queue import rounds
+    options = {option: settings.verb[option] for option in AUTO}
+    study, cells = defined(settings, name, rows, seeds)
+    study = replace(study, title=sweep.title, question=sweep.question)
+    if settings.verb["tune"]:
+        apart = numbers(settings.verb["tune_seeds"] or TUNE_SEEDS, "--tune-seeds")
+        known = load_as(Ablation, root, name).seeds if file_of(root, name).is_file() else []
+        taken = [*(rounds.reported(study, options, root) if by_looks else seeds), *known]
+        tuning = asked_tuning(settings.verb["tune"], apart, replace(study, seeds=taken))
+        if not file_of(root, name).is_file():
+            remember(command, root, name)
+        study = tuned(study, tuning, settings.out, resources)
+        cells = study.cells()
+    for row, same in study.twins().items():
+        print(f"{row} is {same}: one run for both at each seed, and not a comparison", file=sys.stderr)
+    if by_looks:
+        course, pool = rounds.begin(study, options, root)
+    else:
+        check_fixed(name, root)
+        study = save(study, root)
+    remember(command, root, name)
+    say_kept(study, root)
+    print(f"{name} -> {folder_of(root, name)}", file=sys.stderr, flush=True)
+    # what follows takes seconds to load
+    from lightning_tfm.queue.launch import work
+    from lightning_tfm.report.build import make, render_table, write_table
+    from lightning_tfm.report.wording.interim import look
+    from lightning_tfm.report.wording.reference import file_name
+
+    try:
+        if by_looks:
+            states = rounds.rounds(course, study, pool, options["max_runs"], root, resources, look)
+        else:
+            states = work(study, cells, root, resources, start=True)
+    finally:
+        table = write_table(load_as(Ablation, root, name), root)
+    means = render_table(table, "text", shutil.get_terminal_size((80, 24)).columns)
+    several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
+    print("" if several else means, end="")
+    print(f"{folder_of(root, name)}/table.md, .csv, .json", file=sys.stderr)
+    made: list[Report] = []
+
+    def report() -> "Report":
+        made.append(_said(make(name, root), several))
+        return made[0]
+
+    reported = write_page(name, root, report)
+    print(means if several and not made else "", end="")
+    if made and resources.wandb != "off":
+        _send(made[0], folder_of(root, name), resources)
+    if (row := settings.verb["reference"]) is not None:
+        reported &= write_page(name, root, lambda: _against(make(name, root, row)), file_name(row))
+    return 1 if not reported or any(state.state == "failed" for state in states) else 0
+
+
+def _send(made: "Report", folder: Path, resources: Resources) -> None:
+    """The verdicts to W&B."""
+    from lightning_tfm.cli.share.wandb import verdicts_of
+    from lightning_tfm.queue.wandb_mirror import send_verdicts
+
+    assert resources.wandb != "off"
+    send_verdicts(folder, resources.wandb, folder.name, verdicts_of(made), say)
+
+
+def _against(made: "Report") -> "Report":
+    from lightning_tfm.report.build import render_table
+
+    print(render_table(made.summary, "text", shutil.get_terminal_size((80, 24)).columns), end="")
+    return made
+
+
+def _said(made: "Report", several: bool) -> "Report":
+    """The report, its table with differences and verdicts printed where rows have `several` runs."""
+    from lightning_tfm.report.charts.study_forest import forest_of
+    from lightning_tfm.report.wording.notes import effects, to_words
+
+    if several:
+        _against(made)
+    width = shutil.get_terminal_size((80, 24)).columns
+    print("".join(f"{line}\n" for line in effects(made.summary) if not several), end="")
+    print(to_words(made.summary, width), forest_text(forest_of(made.summary), width), sep="\n", end="")
+    return made

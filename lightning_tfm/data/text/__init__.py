@@ -1,0 +1,1 @@
+"""Text to tokens: cleaning, vocabulary, tokenizer, and what writes a token store."""

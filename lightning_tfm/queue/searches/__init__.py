@@ -1,0 +1,1 @@
+"""Searches on the queue: samplers, pruners, results."""

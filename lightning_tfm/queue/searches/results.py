@@ -1,0 +1,195 @@
+"""What a search found: its trials, the best configurations as experiment files, and what mattered."""
+
+import csv
+import io
+import json
+import shlex
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optuna
+import yaml
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from lightning_tfm.atomic_io import write_atomic
+from lightning_tfm.config import to_dict
+from lightning_tfm.plural_words import plural
+from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.storages.open import open_queue
+from lightning_tfm.study.command import fit_command, with_out
+from lightning_tfm.study.study import Search, folder_of, value_of
+from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
+
+TEST = "best-sweep.yaml"
+"""sweep file that tests the best trials as rows"""
+NEW_SEEDS = 5
+LEAST = 10
+"""finished trials below which an importance means nothing"""
+
+
+def found(search: Search, queue: Queue) -> tuple[list[Trial], list[Importance]]:
+    """The trials of a search and what mattered, as the queue has it now; writes nothing."""
+    kept = _kept(queue.trials())
+    return [_trial(search, t) for t in kept], importances(search, kept)
+
+
+def report(search: Search, root: Path, storage: str = "") -> str:
+    """Write trials.csv, trials.json, importance.json and the best configurations beside study.json; the summary."""
+    folder = folder_of(root, search.name)
+    queue = open_queue(root, search.name, storage, lambda text: None)
+    trials, mattered = found(search, queue)
+    lines = [t.to_line(search) for t in trials]
+    for name, written in (("importance", [one.to_line() for one in mattered]), ("trials", lines)):
+        write_atomic(folder / f"{name}.json", (json.dumps(written, indent=1) + "\n").encode())
+    write_atomic(folder / "trials.csv", _csv(lines).encode())
+    leading, one = best(trials, search.objectives), len(search.objectives) == 1
+    of_best = [t for t in trials if t.trial in leading]
+    chosen = {folder / ("best.yaml" if one else f"best-{t.trial}.yaml"): t for t in of_best}
+    for path, trial in chosen.items():
+        write_atomic(path, _experiment_file(search, trial, path).encode())
+    tests = _tests(search, folder, of_best)
+    for old in folder.glob("best*.yaml"):
+        if old not in (*chosen, *tests):
+            old.unlink()
+    for path, text in tests.items():
+        write_atomic(path, text.encode())
+    refused = sum("run" not in t.user_attrs and t.state == TrialState.PRUNED for t in queue.trials())
+    said = [*_summary(search, trials, refused, chosen), *map(importance_text, mattered)]
+    if tests:
+        command = with_out(f"lightning-tfm sweep {shlex.quote(str(folder / TEST))}", root)
+        said.append(
+            f"the best was chosen for its score, which flatters it; to test it at {NEW_SEEDS} new seeds: {command}"
+        )
+    return "\n".join(said) + "\n"
+
+
+def _kept(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """Those that are runs, without tries replaced by a later one."""
+    return [
+        t for t in trials if "run" in t.user_attrs and not (t.state == TrialState.FAIL and "final" not in t.user_attrs)
+    ]
+
+
+def _trial(search: Search, t: FrozenTrial) -> Trial:
+    name, every = t.user_attrs["row"], t.user_attrs["change"]
+    done = t.state == TrialState.COMPLETE
+    values = t.values if done and t.values else [None] * len(search.objectives)
+    state = t.state.name.lower()
+    return Trial(
+        trial=name,
+        state=STATES.get(state, state),
+        change={p.name: every[p.name] for p in search.space},
+        values=dict(zip(search.objectives, values, strict=True)),
+        steps_seen=max(t.intermediate_values, default=None),
+        run=t.user_attrs["run"][:16],
+        feasible=all(value <= 0 for value in t.constraints.values()),
+        reason=t.user_attrs.get("reason", ""),
+        command=fit_command(search.of(name, every)),
+        by_seed=t.user_attrs.get("by_seed") if done else None,
+        tied=search.tied(name, every) or None,
+        trained=search.trained(name, every),
+    )
+
+
+def _csv(lines: list[dict[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(lines[0]) if lines else ["trial"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def _experiment_file(search: Search, trial: Trial, path: Path) -> str:
+    scores = ", ".join(f"{name} {value:.6g}" for name, value in trial.values.items())
+    if len(search.trial_seeds) > 1:
+        scores += f" (means over the seeds {', '.join(map(str, search.trial_seeds))})"
+    head = f"# Found by the search '{search.name}': trial {trial.trial}, run {trial.run}\n"
+    head += f"# Expect   {scores}\n# Command  lightning-tfm fit --config {path}\n"
+    return head + yaml.safe_dump(to_dict(search.of(trial.trial, trial.change)), sort_keys=False)
+
+
+def _tests(search: Search, folder: Path, leading: list[Trial]) -> dict[Path, str]:
+    """Files of a sweep that tests the best trials against base at new seeds; none where base is the best."""
+    rows = {}
+    for trial in leading:
+        change = {key: value for key, value in trial.sets.items() if value != value_of(search.base, key)}
+        if change:
+            rows[f"{search.name}-{trial.trial}"] = {"group": "search", "change": change}
+    if not rows:
+        return {}
+    base, added, last = folder / "best-base.yaml", folder / "best-rows.yaml", max(search.trial_seeds)
+    sweep = {
+        "name": f"{search.name}-test",
+        "program": "lightning-tfm",
+        "method": "grid",
+        "metric": {"name": "dev/ppl", "goal": "minimize"},
+        "parameters": {
+            "row": {"values": ["base", *rows]},
+            "seed": {"values": [last + number for number in range(1, NEW_SEEDS + 1)]},
+        },
+        "command": ["lightning-tfm", "fit", "--config", str(base), "--rows", str(added), "${args}"],
+    }
+    head = f"# The best of the search '{search.name}' against its base, at seeds that chose nothing.\n"
+    plain = {base: to_dict(search.base), added: rows, folder / TEST: sweep}
+    return {path: head + yaml.safe_dump(values, sort_keys=False) for path, values in plain.items()}
+
+
+def _summary(search: Search, trials: list[Trial], refused: int, chosen: dict[Path, Trial]) -> list[str]:
+    states = [f"{sum(t.state == word for t in trials)} {word}" for word in ("finished", "stopped early", "failed")]
+    points = search.finite()
+    lines = [f"{search.name}: {', '.join(states)}" + f", {refused} proposals above a limit" * bool(refused)]
+    if search.budget and points is not None and len(points) < search.trials - search.based:
+        space, trials_asked = plural(len(points), "point"), plural(search.trials, "trial")
+        lines.append(f"the space has {space}: a search of {trials_asked} ends when all are tried")
+    for path, trial in chosen.items():
+        scores = ", ".join(
+            f"{aim} {value:.6g}" + (f" ± {sd:.2g}" if (sd := trial.sd(aim)) is not None else "")
+            for aim, value in trial.values.items()
+        )
+        change = ", ".join(f"{key}={trial.in_words(key)}" for key in trial.sets)
+        lines.append(f"{trial.trial}: {scores} with {change} -> {path}")
+    if not chosen:
+        lines.append("no finished trial is within the limits" if search.constraints else "no finished trial")
+    return lines + gained(search, trials, [t.trial for t in chosen.values()])
+
+
+def importances(search: Search, trials: list[FrozenTrial]) -> list[Importance]:
+    """For each objective how much each parameter explains of it, and on how many trials that rests; or why not.
+
+    A run that several trials share counts once.
+    """
+    once = list({t.user_attrs["run"]: t for t in reversed(trials) if t.state == TrialState.COMPLETE}.values())[::-1]
+    done = [t for t in once if t.params]
+    stopped = sum(t.state == TrialState.PRUNED for t in trials)
+    study = optuna.create_study(directions=[StudyDirection[aim.upper()] for aim in search.directions])
+    study.add_trials(done)
+    records = []
+    for index, name in enumerate(search.objectives):
+        why_not, explained = None, None
+        if len(done) < LEAST:
+            why_not = f"too few to tell: {plural(len(done), 'finished trial')}, at least {LEAST} are needed"
+        elif len({t.values[index] for t in done}) == 1:
+            why_not = f"all {len(done)} finished trials have the same value"
+        else:
+            explained = _explained(study, index, search.directions[index])
+        records.append(Importance(name, len(done), stopped, why_not, explained))
+    return records
+
+
+def _explained(study: optuna.Study, index: int, direction: str) -> dict[str, float]:
+    """PED-ANOVA's share of each parameter in one objective, the largest first."""
+    sign = 1 if direction == "minimize" else -1  # the evaluator asks what makes values small
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes")  # which is what `sign` is for
+        return optuna.importance.get_param_importances(study, target=lambda t: sign * t.values[index])
+
+
+def importance_text(found: Importance) -> str:
+    """One line of the summary."""
+    if found.importance is None:
+        return f"importance for {found.objective}: {found.why_not}"
+    parts = ", ".join(f"{key} {100 * value:.0f} %" for key, value in found.importance.items())
+    without = f", without {found.stopped} stopped ones" if found.stopped else ""
+    return f"importance for {found.objective} (PED-ANOVA on {plural(found.trials, 'finished trial')}{without}): {parts}"

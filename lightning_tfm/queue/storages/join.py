@@ -1,0 +1,74 @@
+"""Joining a study that was started elsewhere, and what its launcher announces to those who have joined."""
+
+import sys
+import time
+from pathlib import Path
+
+from lightning_tfm.data.prepare import prepare
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.launch import work
+from lightning_tfm.queue.prepare_data_rows import rows_data
+from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.storages.backends import OUTAGES
+from lightning_tfm.queue.storages.open import make_queue, open_queue, study_of
+from lightning_tfm.queue.storages.sharing import check_shared
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.study import Ablation, Study, check_exists, folder_of
+from lightning_tfm.watch.study_state import CellState
+
+MORE = "more runs to come"
+"""note in a study's storage: those who have joined should wait when nothing is left to run"""
+MORE_EVERY = 2.0
+"""seconds between two checks of it"""
+
+
+def join(name: str, root: Path, resources: Resources) -> list[CellState]:
+    """Work on an existing study. Raises UserError where this machine does not see the files it must see."""
+    if resources.share_files:
+        check_exists(root, name)
+    queue = open_queue(root, name, resources.storage, print)
+    if resources.share_files:
+        check_shared(queue, folder_of(root, name))
+    study = study_of(queue, root)
+    study.hardware_of(resources.hardware)  # refused before the data are read
+    prepared = prepare(study.base.data, root)
+    same = not study.prints.differing(Fingerprints.of(prepared, study.base.data))
+    if isinstance(study, Ablation) and study.data:
+        same = same and rows_data(study.base, prepared, study.rows, root) == study.data
+    if not same:
+        raise UserError(
+            f"study '{name}': the text or the tokenizer here is not that of the study; compare {prepared.folder}"
+        )
+    states = work(study, [], root, resources)
+    while _awaits_more(queue):
+        states = work(study, [], root, resources)
+    return states
+
+
+def _awaits_more(queue: Queue) -> bool:
+    """Wait while more runs may come; returns whether they came."""
+    said = False
+    while True:
+        try:
+            if not queue.done():
+                return True
+            if not queue.noted(MORE):
+                return False
+        except OUTAGES as error:
+            print(f"{queue.name}: {error}; trying again", file=sys.stderr)
+        if not said:
+            print(f"{queue.name}: waiting for the runs of the next interim analysis; Ctrl-C leaves", file=sys.stderr)
+            said = True
+        time.sleep(MORE_EVERY)
+
+
+def announce(study: Study, root: Path, resources: Resources, more: bool) -> list[CellState]:
+    """Tell those who join the study whether more runs may come when all are done; states of its cells so far.
+
+    The jobs of a cluster get no note: they leave, and every look submits its own.
+    """
+    queue = make_queue(study, root, resources, print)
+    if resources.slurm is None:
+        queue.note(MORE, more)
+    return queue.states()

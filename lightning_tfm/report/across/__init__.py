@@ -1,0 +1,1 @@
+"""Analyses across studies: comparison, meta-analysis over corpora, scaling."""

@@ -1,0 +1,1 @@
+"""Analyses of one study beside its table."""

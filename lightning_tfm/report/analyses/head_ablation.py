@@ -1,0 +1,153 @@
+"""What `inspect` found of a run, as text and pictures: what each head is worth, score and seconds by beam."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from lightning_tfm.data.gold import has_gold
+from lightning_tfm.metrics import Metric, chief
+from lightning_tfm.plural_words import signed
+from lightning_tfm.report.analyses import syntax
+from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
+from lightning_tfm.report.charts.grid import grid
+from lightning_tfm.report.charts.svg import (
+    bottom_line,
+    dot,
+    figure,
+    label,
+    left_axis,
+    points,
+    spanning,
+    standing_alone,
+    tag,
+)
+from lightning_tfm.report.pages import provenance
+from lightning_tfm.report.records import Cells
+
+CALLED = {
+    "encoder": "the encoder's self-attention",
+    "decoder": "the decoder's self-attention",
+    "cross": "cross-attention",
+}
+KNOWN = (
+    "trees and alignments of this text are known: how often each head attends to a word's parent, at the head of its "
+    "phrase, at the word that it translates, against two nulls"
+)
+SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
+Record = Mapping[str, Any]
+
+
+def section(cells: Cells) -> Section:
+    """Of all finished runs that `inspect` or `report --collect` looked at; where gold is known and they looked at none,
+    but weights are here, how to get it."""
+    found: list[Block] = []
+    data, runs = cells.study.base.data, cells.of(cells.study.base_row or "")
+    looked = any(provenance.collected(cell, "syntax") for cell in runs)
+    if has_gold(data, data.dev) and not looked and any(p for cell in runs for p in cell.folder.glob("checkpoints/*")):
+        how = f"lightning-tfm report {cells.study.name} --collect; it reads the weights of {runs[0].row}'s first run"
+        found.append(Notes([f"{KNOWN}: {how}, and trains nothing"]))
+    for row in cells.study.rows:
+        for cell in cells.of(row.name):
+            heads, beams, looks = (provenance.collected(cell, name) for name in ("heads", "beams", "syntax"))
+            title = f"{row.name}, seed {cell.seed}"
+            found += syntax.blocks(looks, title) if looks else []
+            if heads:
+                pictures = [(picture, f"{kind}; orange: worse without it.") for kind, picture in head_pictures(heads)]
+                found.append(Figures(pictures, f"{title}: one head's output at zero, nothing trained", small=True))
+                about = "Intervals over sentences, marginal, not corrected for the number of heads."
+                every = head_blocks(heads, most=len(list(each(heads))))
+                found.append(Fold(f"Every head, with {chief(heads).label}", [*every, Notes([about])]))
+            if beams:
+                pictures = [(picture, f"{words}, by the width of the beam.") for words, picture in beam_pictures(beams)]
+                found += [Figures(pictures, f"{title}: beams", small=True), *beam_blocks(beams)]
+    return Section("heads", "Heads and beams", found)
+
+
+def each(record: Record) -> Iterator[tuple[str, int, int, Record]]:
+    """(kind, layer, head, what it is worth), layers and heads from 1, the most valuable first."""
+    every = [
+        (kind, i + 1, j + 1, head)
+        for kind, layers in record["heads"].items()
+        for i, layer in enumerate(layers)
+        for j, head in enumerate(layer)
+    ]
+    yield from sorted(every, key=lambda one: -one[3]["nll"])
+
+
+def head_blocks(record: Record, most: int = 8) -> list[Block]:
+    """The most and the least valuable heads."""
+    ordered = list(each(record))
+    metric = chief(record)
+    score = f"{metric.label} {record[metric.name]:.2f}"
+    whole = f"all heads: NLL {record['nll']:.4f} per token, {score}, beam {record['beam']}"
+    few = len(ordered) <= 2 * most
+    rows = [_head(metric, *one) for one in (ordered if few else [*ordered[:most], *ordered[-most:]])]
+    useless = sum(worth["low"] <= 0 for *_, worth in ordered)
+    notes = [f"{useless} of {len(ordered)} heads: the interval of the difference in NLL includes zero"]
+    notes += [] if few else [f"{len(ordered) - 2 * most} more between them: report/heads.json"]
+    title = f"One head ablated, {record['lines']} lines of the dev set; {whole}"
+    heads = columns("head", "NLL per token", "95 %", metric.label)
+    return [Table(title, heads, rows, frozenset() if few else frozenset({most})), Notes(notes)]
+
+
+def _head(metric: Metric, kind: str, layer: int, head: int, worth: Record) -> list[str]:
+    band = f"[{signed(worth['low'], 4)}, {signed(worth['high'], 4)}]"
+    return [
+        f"{kind}, layer {layer}, head {head}",
+        signed(worth["nll"], 4),
+        band,
+        signed(worth[metric.name], 2),
+    ]
+
+
+def beam_blocks(record: Record) -> list[Block]:
+    """Score, seconds and length by the width of the beam."""
+    beams, metric = record["beams"], chief(record["beams"][0])
+    rows = [[str(b["beam"]), f"{b[metric.name]:.2f}", f"{b['seconds']:.1f}", f"{b['length']:.3f}"] for b in beams]
+    title = f"{record['lines']} lines of the dev set, alpha {record['alpha']:g}, threads: {record['threads']}"
+    return [Table(title, columns("beam", metric.label, "seconds", "tokens / reference"), rows)]
+
+
+def head_pictures(record: Record) -> list[tuple[str, Markup]]:
+    """(kind, picture) of the change in nll, layer by head."""
+    found = []
+    for kind, layers in record["heads"].items():
+        if layers:
+            values = [[head["nll"] for head in layer] for layer in layers]
+            down, across = ({i: str(i + 1) for i in range(n)} for n in (len(values), len(values[0])))
+            title = f"NLL per token with one head ablated, {CALLED[kind]}"
+            found.append((CALLED[kind], grid(title, values, down, across, ("layer", "head"))))
+    return found
+
+
+def beam_pictures(record: Record) -> list[tuple[str, Markup]]:
+    """Score, and seconds, over the width of the beam."""
+    metric = chief(record["beams"][0])
+    named = {metric.name: f"dev {metric.label}", "seconds": f"seconds for {record['lines']} lines"}
+    return [(words, _over_beams(record["beams"], name, words)) for name, words in named.items()]
+
+
+def _over_beams(found: list[Record], name: str, words: str) -> Markup:
+    width, height, left, right, top, bottom = 420, 280, 52, 400, 30, 230
+    x = spanning([one["beam"] for one in found], left, right, log=True)
+    y = spanning([one[name] for one in found], bottom, top)
+    body = bottom_line(x, bottom, {one["beam"]: str(one["beam"]) for one in found}, "beam")
+    body += left_axis(y, left, right, words)
+    places = [(x(one["beam"]), y(one[name])) for one in found]
+    said = [f"beam {one['beam']}: {one[name]:.4g}" for one in found]
+    marks = "".join(dot(*place, words) for place, words in zip(places, said, strict=True))
+    body += tag("g", tag("polyline", points=points(places), class_="curve") + marks, class_="point g3")
+    return figure(width, height, f"{words} over the width of the beam", body)
+
+
+def stacked(title: str, pictures: list[tuple[str, Markup]]) -> str:
+    """One below the other, as a separate file."""
+    y, widest, parts = 0, 0, []
+    for words, picture in pictures:
+        width, height = (int(x) for x in SIZE.findall(picture)[0])
+        parts.append(label(10, y + 16, words, class_="label strong"))
+        parts.append(str(picture).replace("<svg ", f'<svg y="{y + 24}" ', 1))
+        y, widest = y + 24 + height, max(widest, width)
+    return standing_alone(figure(widest, y, title, "".join(parts)))

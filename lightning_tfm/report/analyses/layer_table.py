@@ -1,0 +1,152 @@
+"""Table 1 of the paper beside what was measured of it (layer_figure.py draws it)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
+from lightning_tfm.registry import LAYERS
+from lightning_tfm.report.analyses import layer_figure
+from lightning_tfm.report.blocks import Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
+from lightning_tfm.report.charts.heat_map import NOTHING
+from lightning_tfm.schema import read_kept
+
+FILE = "layers.json"
+"""in the folder of a study whose report shows the table"""
+UNPRINTED = Printed("", "", "")
+
+
+def to_json(table: LayerTable) -> str:
+    plain = asdict(table)
+    for row, found in zip(plain["rows"], table.rows, strict=True):
+        row["paper"] = asdict(PAPER.get(found.layer, UNPRINTED))
+        row["self_attention_costs_more_from"] = dict(zip(("seconds", "operations"), dearer(table, found), strict=True))
+    return json.dumps(plain, indent=1) + "\n"
+
+
+def read(path: Path) -> LayerTable | None:
+    """What `to_json` wrote; None if there is no such file. Raises UserError if it is not such a table."""
+    return read_kept(LayerTable, path, "a table of layers: remove it; lightning-tfm layers makes it again")
+
+
+def sections(table: LayerTable | None, rows: Sequence[tuple[str, str]]) -> list[Section]:
+    """Of a page: the pictures, which answer Table 1, and the numbers. `rows`: (row, its layer type and sizes)."""
+    shown: list[list[Block]] = [[], []]
+    if table is not None:
+        about = "Ring: self-attention begins to cost more than the layer of that line."
+        drawn = Figures([(picture, about) for _, picture in layer_figure.pictures(table)])
+        which = Table("", columns("row", "layer", words=["layer"]), rows)
+        shown = [[drawn, Text(_paths(table))], [*blocks(table), Fold("Which rows have which layers", [which])]]
+    titles = {"layers": "What layer types cost", "costs": "What layer types cost, in numbers"}
+    return [Section(key, title, own) for (key, title), own in zip(titles.items(), shown, strict=True)]
+
+
+def dearer_from(table: LayerTable) -> str:
+    """From which length on self-attention takes longer than the first and the last other layer, in a sentence; empty
+    where it was not measured beside another."""
+    others = [row for row in table.rows if row.layer != "attention"]
+    if not 0 < len(others) < len(table.rows):
+        return ""
+    found = sorted((n, row.short) for row in others if (n := dearer(table, row)[0]) is not None)
+    parts = [f"{name} {f'from n = {n:,.0f}' if n else 'at every n measured'}" for n, name in found]
+    never = ", ".join(row.short for row in others if dearer(table, row)[0] is None)
+    ends = [*parts[:1], *parts[1:][-1:], *[f"{never} at no n measured"] * bool(never)]
+    return f"A layer of self-attention takes longer than {', than '.join(ends)}."
+
+
+def _paths(table: LayerTable) -> list[str]:
+    """How long the longest chains of operators are, and how many layers until every position sees every other."""
+    n = max(table.rows[0].chain)
+    chains = ", ".join(f"{row.short} {row.chain[n]:,}" for row in table.rows)
+    layers = ", ".join(f"{row.short} {row.layers[n] or NOTHING}" for row in table.rows)
+    return [f"At n = {n}, operators that wait for one another: {chains}; layers until all positions see all: {layers}."]
+
+
+def blocks(table: LayerTable) -> list[Block]:
+    """What was measured, beside the paper's orders."""
+    lengths, shapes = sorted(table.rows[0].seconds), sorted(table.rows[0].chain)
+    sizes = f"d_model {table.d_model}, h {table.h}, k {table.kernel}, r {table.neighbourhood}"
+    where, words = f"{table.machine}; {table.took:.0f} s", ["paper", "between positions", "whole layer"]
+    return [
+        Text([f"Table 1 of the paper, measured on one layer of the encoder: {sizes}; {where}"]),
+        Table(
+            "Operations: exponents of n, d, k or r, fitted to torch's count (± misfit)",
+            columns("layer", *words, words=words),
+            [[row.short, _paper(row).operations, _powers(row.between), _powers(row.whole)] for row in table.rows],
+        ),
+        Notes(
+            [
+                "between positions: without the matrices that act on single positions",
+                "misfit: two standard errors; a count has no noise, but may be no single power",
+            ]
+        ),
+        Table(
+            "Milliseconds of one pass over one text of n positions, the least of several",
+            columns("n", *map(str, lengths)),
+            [[row.short, *(_ms(row.seconds[n]) for n in lengths)] for row in table.rows],
+        ),
+        Table(
+            f"Self-attention costs more from n (paper: than recurrent from n = d = {table.d_model})",
+            columns("than", "in time", "in operations"),
+            [[row.short, *_crossings(table, row)] for row in table.rows if row.layer != "attention"],
+        ),
+        Notes(["of whole layers; the paper's n = d compares n² d with n d²: between positions, no constants"]),
+        Table(
+            "Operators in a chain, each waiting for the one before; layers until all see all",
+            [*columns("n", "paper"), *_columns(shapes), Column("paper "), *_columns(shapes)],
+            [_path(row, shapes) for row in table.rows],
+        ),
+        Notes(
+            [
+                "Cells are counted one by one. What runs is a fused operator, which hides its n steps but does not "
+                "skip them: see its milliseconds at small n. A product over n keys is one operator.",
+                "*: the paper's text; its table has log_k n (dilated).",
+            ]
+        ),
+    ]
+
+
+def _columns(shapes: Sequence[int]) -> list[Column]:
+    return [Column(str(n)) for n in shapes]
+
+
+def _powers(found: Mapping[str, Exponent]) -> str:
+    return " ".join(f"{name}{_banded(e)}" for name, e in found.items())
+
+
+def _crossings(table: LayerTable, row: LayerMeasures) -> tuple[str, str]:
+    by_time, by_count = dearer(table, row)
+    return _from(by_time, min(row.seconds)), _from(by_count, min(row.flops))
+
+
+def _path(row: LayerMeasures, shapes: Sequence[int]) -> list[str]:
+    paper, cells = _paper(row), " cells" * LAYERS.traits(row.layer).recurrent
+    layers = [str(row.layers[n] or "-") for n in shapes]
+    return [row.short, paper.sequential + cells, *(str(row.chain[n]) for n in shapes), paper.path, *layers]
+
+
+def dearer(table: LayerTable, row: LayerMeasures) -> tuple[float | None, float | None]:
+    """The length from which on self-attention takes more seconds, and more operations, than `row` (`crossing`)."""
+    base = next((other for other in table.rows if other.layer == "attention"), None)
+    if base is None or row is base:
+        return None, None
+    return crossing(base.seconds, row.seconds), crossing(base.flops, row.flops)
+
+
+def _paper(row: LayerMeasures) -> Printed:
+    return PAPER.get(row.layer, UNPRINTED)
+
+
+def _banded(e: Exponent) -> str:
+    return f"{e.value:.2f}±{(e.high - e.low) / 2:.2f}".replace("±0.", "±.")
+
+
+def _ms(seconds: float) -> str:
+    ms = 1000 * seconds
+    return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
+
+
+def _from(n: float | None, first: int) -> str:
+    """`first`: the shortest length measured."""
+    return "never here" if n is None else f"below {first}" if n == 0 else f"{n:.0f}"

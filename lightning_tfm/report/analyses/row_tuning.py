@@ -1,0 +1,90 @@
+"""Which value every row of a tuned study took (`sweep --tune`), of how many, and what the choice cost."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lightning_tfm.report import selection_error
+from lightning_tfm.report.blocks import Notes, Section, Table, Text
+from lightning_tfm.report.charts.heat_map import STRONGER, heat_map
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.study.row_tuning import TuningSummary, at_edge
+
+
+def weighed(tuning: TuningSummary | None, rows: Sequence[SummaryRow]) -> TuningSummary | None:
+    """With how open every choice is, by the noise of the table's rows."""
+    if tuning is None:
+        return None
+    found = selection_error.weigh(tuning, {row.name: [math.log(x) for x in row.ppl.by_seed.values()] for row in rows})
+    return replace(tuning, rows=[replace(r, other=found[r.row].other) if r.row in found else r for r in tuning.rows])
+
+
+def notes(tuning: TuningSummary | None) -> list[str]:
+    """In words; empty where nothing was tuned."""
+    if tuning is None:
+        return []
+    tried, seeds = ", ".join(map(str, tuning.values)), ", ".join(map(str, tuning.seeds))
+    return [
+        f"tuned: every row at its best {tuning.key} of {len(tuning.values)} ({tried}), chosen by dev PPL at seed "
+        f"{seeds}, apart from the seeds shown; {cost(tuning)}",
+        "tuned: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in _taken(tuning).items()),
+        *_how_sure(tuning),
+    ]
+
+
+def _how_sure(tuning: TuningSummary) -> list[str]:
+    """Which choices are open, and what intervals and p hold of it."""
+    if all(row.other is None for row in tuning.rows):
+        return []
+    is_open = [
+        f"{row.row} ({100 * row.other:.0f} %)" for row in tuning.rows if row.other and row.other > selection_error.OPEN
+    ]
+    found = (
+        f"uncertain for {', '.join(is_open)}, the estimated chance that other seeds would choose otherwise"
+        if is_open
+        else "clear"
+    )
+    return [f"tuned: the choice is {found}; its error is part of intervals and p of the differences"]
+
+
+def cost(tuning: TuningSummary) -> str:
+    """Of the choice, in words."""
+    if tuning.runs is None or tuning.seconds is None or tuning.flops is None:
+        return f"its runs are those of the study {tuning.study}"
+    return f"the choice took {tuning.runs} runs, {tuning.seconds:,.0f} s and {tuning.flops:.2e} FLOPs ({tuning.study})"
+
+
+def _taken(tuning: TuningSummary) -> dict[str, list[str]]:
+    """Value in words -> the rows that took it."""
+    found: dict[str, list[str]] = {}
+    for value in tuning.values:
+        names = [row.row for row in tuning.rows if row.value == value]
+        if names:
+            found[f"{value}{' (at the edge of what was tried)' if at_edge(value, tuning.values) else ''}"] = names
+    return found
+
+
+def best_of(tuning: TuningSummary | None, row: str) -> Any:
+    """The value that a row took; None where nothing was tuned, or the row joined later."""
+    return next((one.value for one in tuning.rows if one.row == row), None) if tuning else None
+
+
+def section(tuning: TuningSummary | None) -> Section:
+    """Of a page."""
+    title = "How every row was tuned"
+    if tuning is None:
+        return Section("tuning", title)
+    about = [
+        f"{STRONGER}: mean over the tuning seeds",
+        "the cost is that of trying every value for every row, before the first of the seeds that are shown",
+    ]
+    return Section("tuning", title, [Text(notes(tuning)), table(tuning), Notes(about)])
+
+
+def table(tuning: TuningSummary) -> Table:
+    """Mean dev PPL of every row at every value."""
+    values = [[row.ppl.get(str(value)) for value in tuning.values] for row in tuning.rows]
+    names = [f"{row.row}: {row.value}" for row in tuning.rows]
+    title = f"Dev PPL by row and its choice (down) and {tuning.key} (across), seed {', '.join(map(str, tuning.seeds))}"
+    return heat_map(title, names, [str(value) for value in tuning.values], values, less=True)

@@ -1,0 +1,187 @@
+"""Footnote 4 of the paper over the rows of a study: how far softmaxes saturate with d_k, scaled and not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
+from lightning_tfm.report.charts.svg import (
+    Scale,
+    bottom_line,
+    dot,
+    figure,
+    label,
+    left_axis,
+    pointed,
+    points,
+    spanning,
+    tag,
+)
+from lightning_tfm.report.pages import provenance
+from lightning_tfm.report.records import Cells
+from lightning_tfm.report.row import Spread
+from lightning_tfm.report.tables.columns import titled
+from lightning_tfm.study.rows import apply
+
+KINDS = ("encoder", "decoder", "cross")
+ALL = "all"
+MOMENTS = ("start", "end")
+SHOWN = {
+    "entropy": "entropy over ln n (1: uniform)",
+    "saturated": "share of saturated softmaxes",
+    "gradient": "their share of the gradient",
+}
+CLASSES = {"scaled": "g3", "unscaled": "g1", "additive": "g2", "cosine": "g4"}
+
+
+@dataclass(frozen=True)
+class SoftmaxRow:
+    """Of one row, at one moment, of one kind of attention."""
+
+    row: str
+    scores: str
+    d_k: int
+    """that was trained"""
+    n: int
+    """runs"""
+    when: str
+    """start or end of the training"""
+    kind: str
+    """encoder, decoder, cross, or all of them"""
+    alone: bool = field(metadata={"key": ""})
+    """it changes only scores and d_k"""
+    entropy: Spread
+    """over ln of the number of keys"""
+    saturated: Spread
+    """share of softmaxes"""
+    gradient: Spread
+    """share of the gradient at the scores that passes saturated ones"""
+
+
+@dataclass(frozen=True)
+class SoftmaxSummary:
+    """Whether softmaxes saturate."""
+
+    saturated_below: float
+    """of Σ p (1 - p)"""
+    lines: int
+    """of the dev text"""
+    rows: list[SoftmaxRow]
+
+    @property
+    def varied(self) -> bool:
+        """Whether rows differ in scores or d_k, so that there is something to compare."""
+        return len({(row.scores, row.d_k) for row in self.rows}) > 1
+
+    def drawn(self) -> list[SoftmaxRow]:
+        """Those that change nothing else, all attention together."""
+        return [row for row in self.rows if row.alone and row.kind == ALL]
+
+
+def softmax(cells: Cells) -> SoftmaxSummary | None:
+    """None where nothing was collected (inference/softmax.py says what is counted)."""
+    rows: list[SoftmaxRow] = []
+    facts: tuple[float, int] | None = None
+    for row in cells.study.rows:
+        records = [r for cell in cells.of(row.name) if (r := provenance.collected(cell, "softmax"))]
+        if not records:
+            continue
+        facts = (records[0]["threshold"], records[0]["lines"])
+        model = apply(cells.study.base, row).scaled(row.name).model
+        alone = set(row.change) <= {"model.scores", "model.d_k"}
+        for when in MOMENTS:
+            for kind in (ALL, *KINDS):
+                found = [one for r in records if (one := _shares(r[when], kind))]
+                if found:
+                    spreads = [Spread.of([one[i] for one in found]) for i in range(3)]
+                    rows.append(SoftmaxRow(row.name, model.scores, model.d_k, len(found), when, kind, alone, *spreads))
+    return SoftmaxSummary(*facts, rows) if facts else None
+
+
+def _shares(record: Mapping[str, Any], kind: str) -> tuple[float, float, float] | None:
+    """Mean entropy, share of saturated softmaxes, their share of the gradient."""
+    kinds = [kind] if kind != ALL else KINDS
+    heads = [head for name in kinds for layer in record[name] for head in layer]
+    if not heads:
+        return None
+    count, entropy, saturated, gradient, passed = np.array(heads).sum(0).tolist()
+    return entropy / count, saturated / count, passed / gradient if gradient else 0.0
+
+
+def _picture(drawn: Sequence[SoftmaxRow], which: str, what: str) -> Markup:
+    width, height, left, right, top, bottom = 420, 330, 52, 330, 30, 280
+    widths = sorted({r.d_k for r in drawn})
+    x = spanning(widths, left, right, log=True)
+    highest = max(getattr(r, which).highest for r in drawn)
+    y = Scale(0.0, max(1.05 * highest, 1e-3) if which != "entropy" else 1.0, bottom, top)
+    body = bottom_line(x, bottom, {float(d): str(d) for d in widths}, "d_k") + left_axis(y, left, right, what)
+    lowest = 0.0
+    ends = []
+    for when in MOMENTS:
+        for scores in dict.fromkeys(r.scores for r in drawn):
+            line = sorted((r for r in drawn if (r.scores, r.when) == (scores, when)), key=lambda r: r.d_k)
+            body += _line(line, which, x, y, f"{scores}, {when}")
+            if when == "end" and line:
+                ends.append((y(getattr(line[-1], which).mean), scores))
+    for i, (at, scores) in enumerate(sorted(ends)):
+        lowest = min(max(at + 4, lowest + 17), bottom - 17 * (len(ends) - 1 - i))
+        text = label(right + 12, lowest, scores, class_="label end")
+        body += tag("g", text, class_=CLASSES.get(scores, "g5"))
+    return figure(width, height, f"{what} over d_k, by kind of scores", body)
+
+
+def _line(rows: Sequence[SoftmaxRow], which: str, x: Scale, y: Scale, name: str) -> str:
+    places = [(x(r.d_k), y(getattr(r, which).mean)) for r in rows]
+    body = pointed(name) + tag("polyline", points=points(places), class_="curve")
+    for r, (px, py) in zip(rows, places, strict=True):
+        spread = getattr(r, which)
+        words = (
+            f"{r.row}, d_k {r.d_k}, {r.when}: {spread.mean:.3g} ({spread.lowest:.3g} to {spread.highest:.3g}, n {r.n})"
+        )
+        body += tag("line", x1=px, x2=px, y1=y(spread.lowest), y2=y(spread.highest), class_="interval")
+        body += tag("g", dot(px, py, words, r=3.6), class_="point")
+    dashed = " base" if rows and rows[0].when == "start" else ""
+    return tag("g", body, class_=f"line {CLASSES.get(rows[0].scores, 'g5') if rows else 'g5'}{dashed}")
+
+
+FOOTNOTE = (
+    "“We suspect that for large values of d_k, the dot products grow large in magnitude, pushing the softmax function "
+    "into regions where it has extremely small gradients.” (3.2.1 of the paper; footnote 4 has the variance of a "
+    "product, d_k.)"
+)
+
+
+def section(summary: SoftmaxSummary | None, labels: Mapping[str, str]) -> Section:
+    """Empty where nothing was collected of rows with other scores or d_k."""
+    if summary is None or not summary.varied:
+        return Section("softmax", "")
+    lines = "Solid: at the end of the training; dashed: with the weights it began with. Bars span the seeds."
+    pictures = [(_picture(summary.drawn(), which, what), lines) for which, what in SHOWN.items()]
+    heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
+    rows = [
+        [titled(a.row, labels), a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
+        for a, b in paired(summary)
+    ]
+    notes = [
+        "A softmax with weights p over n ≥ 2 keys is saturated where Σ p (1 − p), the trace of its Jacobian, is below "
+        f"{summary.saturated_below:g}: about where one weight is above 0.99. Entropy is divided by ln n",
+        "gradient: the share that passes saturated softmaxes of Σ |∂L/∂score|, L the summed NLL",
+        f"all heads of all attention, {summary.lines} sentences of the dev set with the reference as prefix, mean "
+        "over n seeds; lines join rows that change only scores and d_k",
+    ]
+    table = Table("", columns("row", "scores", "d_k", "n", *heads, words=["scores"]), rows)
+    blocks: list[Block] = [Text([FOOTNOTE]), Figures(pictures, small=True), table, Notes(notes)]
+    return Section("softmax", "How far softmaxes saturate", blocks)
+
+
+def _cells(one: SoftmaxRow) -> list[str]:
+    return [f"{one.entropy.mean:.3f}", f"{100 * one.saturated.mean:.3g}", f"{100 * one.gradient.mean:.3g}"]
+
+
+def paired(summary: SoftmaxSummary) -> list[tuple[SoftmaxRow, SoftmaxRow]]:
+    """(at the start, at the end) of each row, all attention together."""
+    every = [r for r in summary.rows if r.kind == ALL]
+    return [(a, b) for a in every for b in every if (a.row, a.when, b.when) == (b.row, *MOMENTS)]

@@ -1,0 +1,300 @@
+"""Records -> the table, cells -> the summary: the one place where the statistics meet the table.
+
+Pure functions: the same records give the same bytes.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from statistics import mean
+from typing import Any
+
+from lightning_tfm.config import Experiment, Miniature, Model
+from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric, printed
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.report.analyses import agreement, factors, length_extrapolation, row_tuning
+from lightning_tfm.report.analyses.compute_multiplier import with_worth
+from lightning_tfm.report.charts.heat_map import NOTHING
+from lightning_tfm.report.records import Cells, Found, belonging
+from lightning_tfm.report.row import Difference, Percent, Scores, SummaryRow
+from lightning_tfm.report.sequential import over_looks
+from lightning_tfm.report.significance import Boots, Key, bootstraps, weigh_rows
+from lightning_tfm.report.stats import power, statistics
+from lightning_tfm.report.stats.evidence import Evidence, untested
+from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.tables import columns
+from lightning_tfm.report.to_json import rounded
+from lightning_tfm.report.wording import claims, verdict, word
+from lightning_tfm.report.wording.outlier_seeds import far_above
+from lightning_tfm.runs.record import Missing
+from lightning_tfm.study.rows import Paper, Row, apply
+from lightning_tfm.study.sequential import NOT_ASKED, Course, Look
+from lightning_tfm.study.study import Ablation, own_name
+
+SCHEMA = 5
+BEFORE = "before the first interim analysis"
+ADDED = "seeds were added by verdicts against base, which no p against another row is corrected for"
+
+
+# --- records -> table ---
+
+
+def tabulate(study: Ablation, found: Found) -> Table:
+    """The study's table, without tests. `found`: see records.collect."""
+    found, signatures = belonging(study, found)
+    held = columns.columns_of(study.rows)
+    base = columns.values_of(study.base.scaled("base"), held)
+    twins = study.twins()
+    every = [replace(_row(study, row, held, base, found), same_as=twins.get(row.name)) for row in study.every_row]
+    rows, hidden = every[: len(study.rows)], every[len(study.rows) :]
+    if not columns.of_the_paper(rows):
+        rows = [replace(row, paper=Paper(None, None, None)) for row in rows]
+    m = study.base.miniature
+    parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
+    foreign = study.foreign(study.base_row)
+    return Table(
+        study.name,
+        ", ".join(parts),
+        signatures.pop(OF_TEXT.name, ""),
+        study.seeds,
+        rows,
+        foreign=foreign,
+        hidden=hidden,
+        signatures=signatures or None,
+        title=study.title,
+        question=study.question,
+    )
+
+
+def _row(
+    study: Ablation, row: Row, held: dict[str, columns.Where], base: Mapping[str, Any], found: Found
+) -> SummaryRow:
+    written = apply(study.base, row)
+    exact = written.scaled(f"row '{row.name}'")
+    values, typed = columns.values_of(exact, held), columns.values_of(written, held)
+    missing, runs, diverged = {}, {}, []
+    for seed in study.seeds:
+        record = found.get((row.name, seed), Missing("not asked for"))
+        if isinstance(record, Missing):
+            missing[str(seed)] = record.reason
+            diverged += [seed] * record.diverged
+        else:
+            runs[str(seed)] = record
+    counts = {record.parameters.total for record in runs.values()}
+    n = len(runs) + len(diverged)
+    instead = f"{word.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
+    of_all = {} if diverged else runs
+
+    def known(metric: Metric) -> Scores | None:
+        """None unless every run has the number: records of before it was kept have none."""
+        found = {seed: metric.of(record.scores["dev"]) for seed, record in of_all.items()}
+        by_seed = {seed: value for seed, value in found.items() if value is not None}
+        return (
+            Scores(metric.mean(by_seed.values()), metric.sd(by_seed.values()), by_seed)
+            if len(by_seed) == len(found) > 0
+            else None
+        )
+
+    scores = {n: known(METRICS[n]) or Scores(None, None, {}) for n in printed(exact.data.translated)}
+    return SummaryRow(
+        group=row.group,
+        name=row.name,
+        base=row.name == study.base_row,
+        change=row.change,
+        ties=row.ties,
+        values=values,
+        blank=sorted(name for name in values if values[name] == base[name] and row.name != study.base_row),
+        parameters=counts.pop() if len(counts) == 1 else _counted(exact.model, study.data_of(row).V),
+        n=n,
+        diverged=diverged or None,
+        flops=mean(record.flops for record in runs.values()) if runs else None,
+        seconds=mean(record.seconds.total for record in runs.values()) if runs else None,
+        paper=row.paper,
+        missing=missing,
+        scores=scores | {PPL.name: replace(scores[PPL.name], instead=instead)},
+        more={m.name: one for m in METRICS.values() if not m.printed and (one := known(m))},
+        elsewhere=row.elsewhere or None,
+        label=row.label,
+        typed={name: value for name, value in typed.items() if value != values[name]},
+        character=known(CHARACTER),
+    )
+
+
+def _counted(model: Model, V: int) -> int | None:
+    try:
+        return count_parameters(model, V)["total"]
+    except UserError:  # a user-defined scheme, before its first record
+        return None
+
+
+# --- cells -> summary ---
+
+
+def summarise(cells: Cells, course: Course | None = None) -> Summary:
+    """The report's data. `course`: how seeds were added while looking (study/sequential.py), None for fixed."""
+    study = cells.study
+    found: Found = dict(cells.empty) | {key: cell.record for key, cell in cells.filled.items()}
+    table = tabulate(study, found)
+    every, hidden = [*table.rows, *table.hidden], {row.name for row in table.hidden}
+    names = [row.name for row in every if row.same_as is None]
+    finished = sum(row in names for row, _ in cells.filled)  # a row with another's experiment has no runs of its own
+    asked = sum(why.reason != NOT_ASKED for (row, _), why in cells.empty.items() if row in {*names} - hidden)
+    diverged, cells = cells.diverged, cells.comparable()
+    tried = [name for name in names if name not in diverged]
+    shares = course.plan.shares[: max(len(course.looks), 1)] if course and not cells.reference else [1.0]
+    if cells.reference and not _printed(table, cells.reference):  # the paper says nothing of differences to it
+        every = [replace(row, paper=Paper(None, None, None)) for row in every]
+    cells = replace(cells, study=study.whole)
+    paper, full_size = paper_differences(every, cells.against), _full_size(study.base)
+    boots = bootstraps(cells)
+    looks = _each_look(cells, tried, paper, full_size, course, boots)
+    evidence = over_looks(looks)
+    far = far_above({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
+    primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
+    called = {own_name(row): row.name for row in study.hidden} | {row.name: row.name for row in study.rows}
+    primary = [{name: e[row] for name, row in called.items() if row in e} for e in primary]
+    family = [] if cells.reference else claims.asked([*called], study.base.model.h)  # the paper's claims are about base
+    weighed = claims.weigh(family, list(zip(primary, shares, strict=True)))
+    curves = {key: cell.validations for key, cell in cells.filled.items()}
+    agreed, fall = agreement.of_rows(every, curves, table.foreign, bool(table.scale))
+
+    def tested(row: SummaryRow) -> SummaryRow:
+        missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
+        row = replace(row, missing=missing, far_above=far.get(row.name, []))
+        alone = row.name == cells.against or row.same_as
+        row = row if alone else _compared(row, evidence, paper, full_size, cells.reference or "base")
+        if not alone and (row.diverged or cells.against in diverged):
+            row = _beside_diverged(row, cells.reference or "base")
+        if row.name in cells.foreign and not row.same_as:
+            why = f"another vocabulary than {cells.reference or 'base'}: see the NLL per reference word"
+            not_compared = Difference(word.INCOMPARABLE, why, None)
+            row = row.with_metrics({PPL.name: replace(row.ppl, difference=not_compared)})
+        return row
+
+    weighted = with_worth([tested(row) for row in every], study.whole, curves, cells.against)
+    long = length_extrapolation.analyse(cells, course is None)
+    return rounded(
+        Summary(
+            schema=SCHEMA,
+            study=study.name,
+            title=study.title,
+            question=study.question,
+            scale=table.scale,
+            signature=table.signature,
+            signatures=table.signatures,
+            seeds=study.seeds,
+            corpus=study.base.data.corpus,
+            languages=[language for language in study.base.data.languages if language],
+            sentences=next((cell.sentences for cell in cells.filled.values()), None),
+            sentence_noise=any(OF_TEXT.name in c.sums for c in cells.filled.values()),
+            alpha=statistics.ALPHA,
+            interval_level=1 - statistics.ALPHA * shares[-1],
+            looks=None if course is None else [look.seeds for look in course.looks],
+            most_looks=None if course is None else len(course.plan.sizes),
+            power=power.ABOUT,
+            clear={name: METRICS[name].clear for name in printed(study.base.data.translated)},
+            finished=finished,
+            cells=finished + asked,
+            agreement=None if cells.reference else agreed,
+            last_eighth=fall,
+            claims=weighed,
+            rows=weighted[: len(table.rows)],
+            hidden=weighted[len(table.rows) :] or None,
+            factors=factors.analyse(cells, boots, course is None),
+            reference=cells.reference,
+            foreign=cells.foreign if cells.by_word else None,
+            beyond=long and replace(long, rows=[row for row in long.rows if row.row not in hidden]),
+            tuning=row_tuning.weighed(cells.tuning, every),
+        )
+    )
+
+
+def _full_size(base: Experiment) -> bool:
+    """Whether effects should be as large as the paper's: its sizes, and no fewer steps."""
+    paper = Experiment()
+    same = all(getattr(base.model, name) == getattr(paper.model, name) for name in columns.SIZES)
+    return base.miniature == Miniature() and same and base.training.steps >= paper.training.steps
+
+
+def _each_look(
+    cells: Cells, names: list[str], paper: Mapping[Key, float], full_size: bool, course: Course | None, boots: Boots
+) -> list[dict[Key, Evidence]]:
+    """What each look found on the seeds it had, at its share of the level. Before the first look: no test at all."""
+    if course is None:
+        return [weigh_rows(cells, names, paper, full_size, boots=boots)]
+    if not course.looks or cells.reference:
+        found, why = weigh_rows(cells, names, paper, full_size, boots=boots), ADDED if course.looks else BEFORE
+        return [{k: untested(float(e.estimate), e.n, e.n_base, e.untested or why) for k, e in found.items()}]
+    plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
+    last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
+    return [weigh_rows(_restricted(cells, look), names, paper, full_size, part, boots, last) for look, part in taken]
+
+
+def _restricted(cells: Cells, look: Look) -> Cells:
+    """The cells that a look saw."""
+    kept = {(row, seed): cell for (row, seed), cell in cells.filled.items() if seed in look.seeds.get(row, [])}
+    return replace(cells, filled=kept)
+
+
+def _printed(table: Table, name: str) -> bool:
+    """Whether the paper prints the row."""
+    return any(row.paper.printed for row in table.rows if row.name == name)
+
+
+def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[Key, float]:
+    """(row, metric) -> the paper's own difference to what it prints for the row `against`: as tested."""
+    base = next((row.paper for row in rows if row.name == against), None)
+    found: dict[Key, float] = {}
+    for row in rows if base is not None else []:
+        if base is None or row.name == against or row.same_as:
+            continue
+        for metric in (METRICS[name] for name in PRINTED):
+            own, of_base = row.paper.of(metric.name), base.of(metric.name)
+            if own is not None and of_base is not None:
+                difference = metric.tested(own) - metric.tested(of_base)
+                found[row.name, metric.name] = difference if metric.log else round(difference, 6)
+    return found
+
+
+def _compared(
+    row: SummaryRow, evidence: Mapping[Key, Evidence], paper: Mapping[Key, float], full_size: bool, to: str
+) -> SummaryRow:
+    """The row with its differences to the row `to`."""
+
+    def metric(name: str) -> Scores:
+        found, printed = evidence.get((row.name, name)), paper.get((row.name, name))
+        return replace(row.metric(name), difference=_difference(name, found, printed, full_size, to))
+
+    more = [name for name in row.more if (row.name, name) in evidence]
+    return row.with_metrics({name: metric(name) for name in (*row.scores, *more)})
+
+
+def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
+    """A row of which seeds diverged, or beside one of which they did: no test."""
+    made = Difference(word.UNTESTABLE, f"seeds of {to} diverged", None)
+    if row.diverged:
+        k_of_n = f"{len(row.diverged)} of {row.n}"
+        made = Difference(word.DIVERGED, f"{k_of_n} seeds diverged", None, beside=k_of_n)
+
+    def metric(found: Scores) -> Scores:
+        printed = found.difference.paper if found.difference else None
+        percent = found.difference.paper_percent if found.difference else None
+        return replace(found, difference=replace(made, paper=printed, paper_percent=percent))
+
+    return row.with_metrics({name: metric(found) for name, found in row.scores.items()})
+
+
+def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:
+    judged = verdict.judge(found, printed, metric, full_size, to=to)
+    clear = None if printed is None else verdict.clear(printed, metric)
+    of = METRICS[metric]
+    paper_percent = of.shown(printed) if of.log and printed is not None else None
+    why = f"{judged.why} ({verdict.SCOPE})" if judged.word.found else judged.why
+    made = Difference(judged.word, why, printed, clear, paper_percent=paper_percent, beside=judged.beside)
+    if found is None:
+        return made
+    numbers = {k: v for k, v in asdict(found).items() if k not in ("n", "n_base", "untested")}
+    parts = [of.shown(numbers[k]) for k in ("estimate", "lower", "upper", "smallest")]
+    percent = Percent(*parts) if of.log else None
+    return replace(made, weighed=True, percent=percent, factor=judged.factor, **numbers)

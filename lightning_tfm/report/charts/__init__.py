@@ -1,0 +1,1 @@
+"""Pictures: the main figure, curves, grids, over one SVG renderer."""

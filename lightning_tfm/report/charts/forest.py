@@ -1,0 +1,215 @@
+"""The main figure as data: each change's difference to base, how sure it is, and what was published beside it.
+
+Rows of a study (study_forest.py) or anybody's scores make a `Forest`; forest_text.py draws it in a terminal,
+forest_picture.py as SVG. Nothing here knows runs or models.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lightning_tfm.plural_words import plural, several, signed
+from lightning_tfm.report.wording.word import DIVERGED, UNDECIDED, UNTESTABLE, WORDS, Word
+
+SHARE, SHORTER = 0.1, 3.0
+"""of the changes that may be beyond an axis's edge, but always one, where the axis is so many times as short then"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One change in one metric, in the axis's unit."""
+
+    estimate: float
+    """the difference to base"""
+    lower: float | None = None
+    upper: float | None = None
+    """its interval; None where seeds are too few for one"""
+    verdict: str = ""
+    """a verdict.Word; empty: nothing was tested"""
+    beside: str = ""
+    """what is printed beside the verdict: about how many seeds would decide it"""
+    published: float | None = None
+    """the same difference as it was published"""
+    by_seed: Sequence[float] = ()
+    """each seed's own difference to base"""
+
+    @property
+    def word(self) -> Word | None:
+        return WORDS[self.verdict] if self.verdict else None
+
+    @property
+    def found(self) -> bool:
+        """Whether the verdict rests on a difference that was found."""
+        return self.word is not None and self.word.found
+
+    @property
+    def decided(self) -> bool:
+        """Whether the verdict is an answer; without one an estimate stands for itself."""
+        return self.found or self.verdict in ("", UNTESTABLE, Word.NEITHER, Word.EQUAL, Word.SMALLER)
+
+    @property
+    def style(self) -> str:
+        """The colour of its verdict, a class of the style sheet."""
+        return self.word.style if self.word else "plain"
+
+    @property
+    def sure(self) -> str:
+        """The verdict's words, with the seeds that would decide it."""
+        if self.word is None:
+            return ""
+        if self.verdict == DIVERGED:
+            return f"{self.word.shown} ({self.beside})"
+        return self.word.shown + f", {self.beside.replace('about ', '~')}" * bool(
+            self.verdict == UNDECIDED and self.beside
+        )
+
+
+@dataclass(frozen=True)
+class Line:
+    """One change."""
+
+    name: str
+    """in plain words"""
+    entries: Sequence[Entry | None]
+    """one for each axis"""
+    code: str = ""
+    """its short name in tables and files, where `name` is not that"""
+    about: str = ""
+    """what it changes, when it is pointed at"""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One metric."""
+
+    name: str
+    """over the panel"""
+    percent: bool = False
+    """whether differences are in percent"""
+    lower_is_better: bool = False
+    digits: int = 1
+    """of a difference"""
+
+    def number(self, value: float, unit: bool = True) -> str:
+        """A difference as it is printed: +37 %, −0.3 %, −12.6."""
+        digits = 0 if self.percent and abs(value) >= 9.95 else self.digits
+        return signed(value, digits) + " %" * (self.percent and unit)
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Lines in the order in which they are drawn, on one axis for each metric, the one that decides first."""
+
+    title: str
+    """what was found, in a sentence"""
+    scope: str
+    """for what it holds"""
+    axes: Sequence[Axis]
+    lines: Sequence[Line]
+    seeds: str = ""
+    """of a line, in words: 5 seeds"""
+    level: str = "95"
+    """of the intervals, in percent"""
+    published: str = ""
+    """whose the published differences are; empty: there are none"""
+    to: str = "base"
+    """what all differences are to"""
+    more: str = ""
+    """where nothing is tested: how to get verdicts, in a line"""
+
+    @property
+    def tested(self) -> bool:
+        return any(entry.verdict not in ("", UNTESTABLE) for _, entry in self.entries(0))
+
+    @property
+    def words(self) -> list[Word]:
+        """The verdicts that occur, in their order."""
+        seen = {entry.verdict for i in range(len(self.axes)) for _, entry in self.entries(i)}
+        return [word for word in Word if word in seen]
+
+    @property
+    def heading(self) -> str:
+        """Over the first panel."""
+        return f"{self.axes[0].name} against {self.to}"
+
+    def entries(self, axis: int) -> Iterator[tuple[Line, Entry]]:
+        return ((line, found) for line in self.lines if (found := line.entries[axis]) is not None)
+
+    def ends(self, axis: int) -> tuple[float, float]:
+        """Of the axis: around all estimates, intervals, published differences and zero.
+
+        A few estimates are left beyond its edge where that makes it much shorter (`SHORTER`).
+        """
+        spans = []
+        for _, entry in self.entries(axis):
+            own = [v for v in (entry.estimate, entry.lower, entry.upper) if v is not None]
+            spans.append((min(own), max(own)))
+            if entry.published is not None:
+                spans.append((entry.published, entry.published))
+        spans.sort(key=lambda span: max(abs(span[0]), abs(span[1])))
+        whole = _around(spans)
+        for k in range(1, min(max(1, round(SHARE * len(self.lines))), len(spans) - 2) + 1):
+            inner = _around(spans[:-k])
+            if inner[1] - inner[0] < (whole[1] - whole[0]) / SHORTER:
+                return inner
+        return whole
+
+
+def _around(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    low, high = min([0.0, *(low for low, _ in spans)]), max([0.0, *(high for _, high in spans)])
+    return (low, high) if high > low else (-1.0, 1.0)
+
+
+# --- the sentences over it ---
+
+NAMED, ROOM = 3, 150
+"""changes that a title names, and its letters at most, two lines of a terminal"""
+
+
+def finding(axis: Axis, lines: Sequence[Line], to: str = "base") -> str:
+    """The largest differences found in the first metric, in a sentence; of what nothing tests, the largest."""
+    found = [(line, entry) for line in lines if (entry := line.entries[0])]
+    tested = [(line, entry) for line, entry in found if entry.found]
+    if not found:
+        return f"Nothing is compared with {to} yet."
+    if any(entry.verdict not in ("", UNTESTABLE) for _, entry in found) and not tested:
+        return f"No change differs significantly from {to}."
+    sign = 1 if axis.lower_is_better else -1
+    sides = [
+        sorted((p for p in tested or found if p[1].estimate * sign * side > 0), key=lambda p: -abs(p[1].estimate))
+        for side in (1, -1)
+    ]
+    for named in (NAMED, 2, 1):
+        parts = [
+            _side(side[: named if i == 0 else max(1, named - 2)], len(side), verbs)
+            for i, (side, verbs) in enumerate(zip(sides, (("costs", "cost"), ("gains", "gain")), strict=True))
+            if side
+        ]
+        said = "; ".join(parts) + ("." if tested else f" beside {to}, but nothing is tested.")
+        if len(said) <= ROOM:
+            break
+    return said if "=" in said.split(" ")[0] else said[:1].upper() + said[1:]
+
+
+def _side(named: Sequence[tuple[Line, Entry]], of: int, verbs: tuple[str, str]) -> str:
+    names = [line.name for line, _ in named]
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f"{listed} {verbs[len(names) > 1 or several(names[0])]}" + " most" * (of > len(names))
+
+
+def tally(lines: Sequence[Line], seeds: str, published: str) -> str:
+    """How many changes go which way, in a sentence; empty where nothing is tested."""
+    verdicts = [entry.verdict for line in lines if (entry := line.entries[0]) and entry.verdict not in ("", UNTESTABLE)]
+    counts = {word: verdicts.count(word) for word in Word if word in verdicts}
+    changes = plural(len(verdicts), "change")
+    same, against = sum(counts.pop(word, 0) for word in AS_PUBLISHED), counts.pop(Word.CONTRADICTED, 0)
+    parts = []
+    if same + against:
+        parts = [f"{same} {'go' if same != 1 else 'goes'} the way of {published}, {against or 'none'} against it"]
+        if alone := counts.pop(Word.DIFFERS, 0) + counts.pop(Word.UNCLEAR, 0):
+            parts.append(f"{alone} {'are' if alone > 1 else 'is'} found only here")
+    for word, n in counts.items():
+        parts.append(f"{n} {word.clause[n > 1]}" + f" with {seeds}" * bool(word == UNDECIDED and seeds))
+    return f"Of {changes} {'; '.join(parts)}." if parts else ""
+
+
+AS_PUBLISHED = (Word.REPRODUCED, Word.SAME_DIRECTION, Word.NEITHER)

@@ -1,0 +1,93 @@
+"""A study's rows as the main figure: in the metric that decides and in the next."""
+
+from dataclasses import replace
+
+from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
+from lightning_tfm.plural_words import plural
+from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.stats.statistics import LEAST
+from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.tables.views import changed
+
+AXES = 2
+
+
+def forest_of(report: Summary | Table) -> Forest:
+    """Without lines where no row is compared. A Table has estimates alone."""
+    metrics = _metrics(report)
+    axes = [_axis(metric) for metric in metrics]
+    to = report.against if isinstance(report, Summary) else next((row for row in report.rows if row.base), None)
+    rows = [row for row in report.rows if row is not to and row.same_as is None]
+    lines = [
+        Line(row.called, [_entry(row, to, metric) for metric in metrics], row.name * bool(row.label), changed(row))
+        for row in rows
+        if to
+    ]
+    lines = [line for line in lines if any(line.entries)]
+    lines.sort(key=lambda line: _place(line, axes[0].lower_is_better))
+    n = sorted({row.n for row in rows if row.n})
+    seeds = f"{n[0]} to {n[-1]} seeds" if len(n) > 1 else plural(n[0], "seed") if n else ""
+    published = "the paper" if any(e and e.published is not None for line in lines for e in line.entries) else ""
+    name = report.to if isinstance(report, Summary) else "base"
+    level = report.level if isinstance(report, Summary) else "95"
+    found = Forest(
+        finding(axes[0], lines, name),
+        " ".join(filter(None, [tally(lines, seeds, published), _scope(report)])),
+        axes,
+        lines,
+        seeds,
+        level,
+        published,
+        name,
+    )
+    return found if found.tested else replace(found, more=_five(report))
+
+
+def _metrics(report: Summary | Table) -> list[Metric]:
+    """The one that decides, then the first other that is tested."""
+    first = WORD if WORD.name in report.metrics else PPL
+    rest = [METRICS[name] for name in report.metrics if name not in (PPL.name, WORD.name)]
+    return [first, *rest][:AXES]
+
+
+def _axis(metric: Metric) -> Axis:
+    name = metric.prose_name[:1].upper() + metric.prose_name[1:] if metric.log else metric.label
+    return Axis(name, metric.log, metric.lower_is_better, metric.brief)
+
+
+def _entry(row: SummaryRow, to: SummaryRow, metric: Metric) -> Entry | None:
+    ours, theirs = row.metric(metric.name), to.metric(metric.name)
+    if ours.mean is None or theirs.mean is None:
+        return None
+    level = metric.tested(theirs.mean)
+
+    def shown(score: float) -> float:
+        return metric.shown(metric.tested(score) - level)
+
+    by_seed, d = [shown(score) for score in ours.by_seed.values()], ours.difference
+    if d is None:
+        one, other = row.paper.of(metric.name), to.paper.of(metric.name)
+        paper = None if one is None or other is None else metric.shown(metric.tested(one) - metric.tested(other))
+        return Entry(shown(ours.mean), published=paper, by_seed=by_seed)
+    of = d.shown
+    paper = d.paper if d.paper_percent is None else d.paper_percent
+    estimate = shown(ours.mean) if of.estimate is None else of.estimate
+    return Entry(estimate, of.lower, of.upper, d.verdict, d.beside, paper, by_seed)
+
+
+def _place(line: Line, lower_is_better: bool) -> tuple[bool, float]:
+    """The worst first, what the first metric lacks last."""
+    entry = line.entries[0]
+    return (entry is None, 0.0 if entry is None else -entry.estimate if lower_is_better else entry.estimate)
+
+
+def _scope(report: Summary | Table) -> str:
+    corpus = f" ({report.corpus})" if isinstance(report, Summary) else ""
+    return f"One corpus{corpus}, one {'small ' * bool(report.scale)}scale."
+
+
+def _five(report: Summary | Table) -> str:
+    first = min(report.seeds, default=1)
+    seeds = f"{first}-{first + LEAST - 1}"
+    return f"Verdicts need {LEAST} seeds: the same command with --seeds {seeds}; finished runs are kept."

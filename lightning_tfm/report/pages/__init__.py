@@ -1,0 +1,1 @@
+"""HTML pages and what stands on them beside tables."""

@@ -1,0 +1,63 @@
+"""A self-contained HTML document out of templates/: it loads nothing from elsewhere; same content, same bytes.
+
+Python brings words, numbers and pictures (SVG, as Markup), the templates all other markup; all but Markup is escaped.
+"""
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lightning_tfm.plural_words import signed
+from lightning_tfm.report.charts import verdict_icons
+from lightning_tfm.report.charts.heat_map import NOTHING
+from lightning_tfm.report.wording.word import WORDS
+
+
+@cache
+def environment() -> Environment:
+    """The templates with their filters; a name that is not known in one of them raises jinja2.UndefinedError."""
+    found = Environment(
+        loader=PackageLoader("lightning_tfm.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    found.globals |= dict.fromkeys(("called", "question", "headline", "subtitle", "tally", "trust"), "")
+    found.globals |= {"shown": {}, "file": source, "icon": verdict_icons.icon, "WORDS": WORDS}
+    found.filters |= {
+        "sort_key": lambda value: "" if value is None else str(value)[:80],
+        "spec": spec,
+        "signed": signed,
+        "four": lambda value: f"{value:.4g}" if isinstance(value, float) else str(value),
+        "p_value": p_value,
+        "unbroken": lambda words: words.replace(" %", "\N{NO-BREAK SPACE}%"),
+    }
+    return found
+
+
+def render(template: str, **data: Any) -> str:
+    """The page that `template` makes of `data`."""
+    return environment().get_template(template).render(data) + "\n"
+
+
+def source(name: str) -> Markup:
+    """A file of templates/, unchanged: the style sheet, the script."""
+    loader = environment().loader
+    assert loader is not None
+    return Markup(loader.get_source(environment(), name)[0])
+
+
+def spec(value: float | None, spec: str) -> str:
+    """As a format (.2f) says; a dash for None."""
+    return NOTHING if value is None else format(value, spec)
+
+
+def p_value(p: float | None) -> str:
+    """Two digits, four below 0.01; empty for None."""
+    if p is None:
+        return ""
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.2f}"

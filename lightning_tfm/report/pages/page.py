@@ -1,0 +1,168 @@
+"""Summary and cells -> the ablation's page (templates/report.html)."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lightning_tfm.metrics import METRICS, PRINTED, Metric
+from lightning_tfm.plural_words import plural
+from lightning_tfm.report.analyses import compute_multiplier, factor_figure, head_ablation, row_tuning
+from lightning_tfm.report.analyses.attention import attention
+from lightning_tfm.report.blocks import Section
+from lightning_tfm.report.charts import figures, forest_picture
+from lightning_tfm.report.charts.curves import curves
+from lightning_tfm.report.charts.panels import FEW, row_classes, short_names
+from lightning_tfm.report.charts.study_forest import forest_of
+from lightning_tfm.report.pages import provenance
+from lightning_tfm.report.pages.document import render
+from lightning_tfm.report.pages.links import Link, nowhere
+from lightning_tfm.report.pages.optional_sections import Extras
+from lightning_tfm.report.pages.translations import translations
+from lightning_tfm.report.records import Cells
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.tables import columns, views
+from lightning_tfm.report.tables.latex import to_latex
+from lightning_tfm.report.wording import nll_per_word, reference, training_setup
+from lightning_tfm.report.wording.headline import base_apart, headline, primary, trust
+from lightning_tfm.report.wording.notes import elsewhere, signatures
+from lightning_tfm.report.wording.outlier_seeds import FAR
+from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, counted, factors_printed
+from lightning_tfm.report.wording.word import UNTESTABLE, Word
+from lightning_tfm.runs.divergence import BLOCKS, Undefined
+from lightning_tfm.study.command import fit_command
+from lightning_tfm.study.rows import apply
+
+
+def page(
+    report: Summary, cells: Cells, extras: Extras, texts: bool = True, live: str = "", link: Link = nowhere
+) -> str:
+    """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
+    found = {word for r in report.rows for word in _words(r)}
+    forest = forest_of(report)
+    alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
+    parts = {part.key: part for part in [*extras.sections, *_sections(report, alike, cells)]}
+    told = [note for note in nll_per_word.notes(report) if note not in nll_per_word.MEANINGS]
+    return render(
+        "report.html",
+        report=report,
+        live=live,
+        texts=texts,
+        head=_head(report, cells),
+        headline=headline(report, counts=not forest.tested),
+        subtitle=forest.scope * forest.tested,
+        tally=counted(report.rows, primary(report).name) if found - {UNTESTABLE} else {},
+        trust=trust(report),
+        notices=[*base_apart(report), *reference.said(report), *told],
+        extras=extras,
+        each_head=head_ablation.each,
+        nats=nll_per_word.known(report.rows),
+        metric_names={name: metric.label for name, metric in METRICS.items()},
+        words=[word for word in Word if word in found],
+        false_share=FALSE,
+        not_simulated=[METRICS[name].label for name in report.metrics if name not in PRINTED],
+        table=(shown := views.page(report)),
+        chooser=views.chooser(shown.columns),
+        change=views.changed,
+        latex=to_latex(report),
+        of_the_paper=columns.of_the_paper(report.rows),
+        elsewhere=elsewhere(report.rows),
+        said=lambda r: "|".join(_words(r)),
+        tested=bool(found - {UNTESTABLE}),
+        counted=counted,
+        scope=SCOPE,
+        bias=BIAS if factors_printed(report.rows) else "",
+        beyond={name: _region(METRICS[name], tau) for name, tau in report.clear.items()},
+        worth=[
+            *compute_multiplier.notes(report.rows),
+            *training_setup.notes(report.regime, columns.of_the_paper(report.rows)),
+        ],
+        forest=forest_picture.both(forest),
+        curves=curves(alike, cells),
+        shown={key: part.blocks for key, part in parts.items()},
+        part=lambda key: (key, parts[key].title, bool(parts[key].blocks)),
+        translations=translations(cells) if texts else [],
+        attention=attention(cells) if texts else {},
+        runs=_runs(report, cells, texts, link),
+        far=FAR,
+    )
+
+
+def _sections(report: Summary, alike: Summary, cells: Cells) -> list[Section]:
+    return [
+        row_tuning.section(report.tuning),
+        factor_figure.section(report.factors),
+        figures.agreement_section(report),
+        figures.quality_section(alike, _colours(report)),
+        figures.lengths_section(report, cells),
+        figures.calibration_section(report, cells),
+    ]
+
+
+def _region(metric: Metric, tau: float) -> str:
+    return f"{100 * tau:.1f} %" if metric.log else metric.size(tau)
+
+
+def _head(report: Summary, cells: Cells) -> list[str]:
+    parts = [
+        f"{report.finished} of {report.cells} runs finished",
+        f"seeds {', '.join(map(str, report.seeds))}",
+        f"corpus {report.corpus}, {' to '.join(report.languages)}",
+    ]
+    if gone := sum(len(row.diverged or []) for row in report.rows):
+        parts.insert(1, f"{gone} diverged")
+    parts += [f"{plural(len(report.hidden), 'row')} hidden, in every correction"] if report.hidden else []
+    if unknown := sum(isinstance(cell.course, Undefined) for cell in cells.filled.values()):
+        parts.append(f"whether {unknown} of them diverged is undefined: fewer than {BLOCKS} losses were logged")
+    if report.sentences:
+        parts.append(f"{report.sentences:,} dev sentences")
+    return parts + columns.trained(report.scale, report.rows) + signatures(report)
+
+
+def _words(r: SummaryRow) -> list[str]:
+    return [d.verdict for metric in METRICS if (d := r.metric(metric).difference)]
+
+
+def _colours(report: Summary) -> list[tuple[str, str]]:
+    """(row, class of its colour), none if rows are so many that colours repeat: then each has its name beside it"""
+    names = short_names(report.rows)
+    return [(names[row], class_) for row, class_ in row_classes(report.rows).items()] if len(report.rows) <= FEW else []
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as the page names it."""
+
+    facts: dict[str, str]
+    command: str
+    link: str
+    """to its folder, empty where there is none"""
+
+
+def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> list[dict[str, Any]]:
+    """Where every cell comes from, and where its row's translations differ from those of its reference."""
+    against = report.against.name if report.against else ""
+    rows = {row.name: row for row in cells.study.rows}
+    examples = provenance.examples(cells, against, report.to) if texts else {}
+    return [
+        {
+            "row": r.name,
+            "state": _state(r),
+            "missing": r.missing,
+            "runs": [
+                Run(
+                    provenance.facts(cell),
+                    fit_command(apply(cells.study.base, rows[cell.row], cell.seed)),
+                    link(cell.folder),
+                )
+                for cell in cells.of(r.name)
+            ],
+            "examples": examples.get(r.name, []),
+        }
+        for r in report.rows
+    ]
+
+
+def _state(r: SummaryRow) -> str:
+    empty = len(r.missing)
+    said = f", {plural(empty, 'cell')} empty or refused" if empty else ""
+    return plural(r.n, "run") + said

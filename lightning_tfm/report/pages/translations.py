@@ -1,0 +1,77 @@
+"""The same sentences in the translation of every row, side by side."""
+
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+import numpy as np
+
+from lightning_tfm.report.pages.provenance import clipped, quality, translated
+from lightning_tfm.report.records import Cells
+
+CONTESTED = 4
+"""sentences on which the rows differ most"""
+SPREAD = 8
+"""sentences evenly over the text"""
+MOST = 1200
+"""translations on a page"""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """Of one row; `parts`: (words, whether the reference has them there)."""
+
+    row: str
+    quality: float
+    """provenance.quality, percent"""
+    parts: list[tuple[str, bool]]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One line of the dev text."""
+
+    line: int
+    source: str
+    reference: str
+    why: str
+    rows: list[Translation]
+
+
+def translations(cells: Cells) -> list[Sentence]:
+    """In the order of the text; empty where the texts are not here, as with runs out of an archive."""
+    if not cells.references:
+        return []
+    found = {row.name: lines for row in cells.study.rows if (lines := translated(cells, row.name)) is not None}
+    if not found:
+        return []
+    scores = {row: quality(cells.of(row)) for row in found}
+    spread = np.std(np.array(list(scores.values())), axis=0)
+    room = max(3, MOST // len(found))
+    contested = [int(i) for i in np.argsort(-spread, kind="stable")[: min(CONTESTED, room)] if spread[i] > 0]
+    count = min(SPREAD, room - len(contested))
+    even = [int(i) for i in np.unique(np.linspace(0, len(spread) - 1, max(count, 1)).round())]
+    return [
+        Sentence(
+            line=i + 1,
+            source=clipped(cells.sources[i]),
+            reference=clipped(cells.references[i]),
+            why="the rows differ most" if i in contested else "evenly over the text",
+            rows=[
+                Translation(row, 100 * float(scores[row][i]), compared(clipped(lines[i]), cells.references[i]))
+                for row, lines in found.items()
+            ],
+        )
+        for i in sorted({*contested, *even})
+    ]
+
+
+def compared(line: str, reference: str) -> list[tuple[str, bool]]:
+    """The line's words in runs, and whether the reference has them in that place."""
+    words, known = line.split(), reference.split()
+    parts: list[tuple[str, bool]] = []
+    at = 0
+    for block in SequenceMatcher(None, words, known, autojunk=False).get_matching_blocks():
+        parts += [(" ".join(words[at : block.a]), False)] * (block.a > at)
+        parts += [(" ".join(words[block.a : block.a + block.size]), True)] * (block.size > 0)
+        at = block.a + block.size
+    return parts

@@ -1,0 +1,1 @@
+"""A search's report."""

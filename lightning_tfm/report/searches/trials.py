@@ -1,0 +1,169 @@
+"""A search from its records: trials, what mattered, the best; as page, Markdown, CSV or JSON.
+
+Reads study.json, trials.json and importance.json of the study's folder (queue/searches/results.py writes them) and the
+validations of its runs, where they are here. A pure
+function of them: the same records give the same bytes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.plural_words import plural
+from lightning_tfm.report.blocks import Block, Notes, Table, columns
+from lightning_tfm.report.pages.links import Link, nowhere
+from lightning_tfm.report.render.data import to_csv, to_json
+from lightning_tfm.report.render.markdown import to_markdown
+from lightning_tfm.report.searches.page import page
+from lightning_tfm.report.searches.summary import SearchSummary
+from lightning_tfm.report.tables.latex import Layout
+from lightning_tfm.report.to_json import rounded
+from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.schema import read_kept
+from lightning_tfm.study.study import Search, folder_of, load_as
+from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
+from lightning_tfm.watch.run_state import Curve
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """What a search's report says."""
+
+    summary: SearchSummary
+    root: Path | None
+
+    def render(self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
+        """As html, markdown, csv or json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
+        match kind:
+            case "html":
+                return page(self.summary, live, self._linked(link))
+            case "markdown":
+                return to_markdown(blocks(self.summary))
+            case "csv":
+                return to_csv(data(self.summary))
+            case "json":
+                return to_json(self.summary)
+        raise self._no_table(kind)
+
+    def _linked(self, link: Link) -> Callable[[str], str]:
+        """From the name of a run to where `link` leads."""
+        root = self.root
+        return lambda run: link(RunFolder(root, run).path) if root and run else ""
+
+    def latex(self, layout: Layout) -> str:
+        """Raises UserError."""
+        raise self._no_table("latex")
+
+    def _no_table(self, kind: str) -> UserError:
+        return UserError(f"--format={kind}: a search has no table in the paper's layout; html, markdown, csv or json")
+
+
+def make(name: str, root: Path) -> SearchReport:
+    """The report of the search `name`. Raises UserError where its records are missing or broken."""
+    search, folder = load_as(Search, root, name), folder_of(root, name)
+    trials, importance = folder / "trials.json", folder / "importance.json"
+    lines = [_trial(search, line, trials) for line in _read(trials, name)]
+    return of_trials(search, lines, [Importance.of_line(one, importance) for one in _read(importance, name)], root)
+
+
+def of_trials(
+    search: Search, trials: Sequence[Trial], importance: list[Importance], root: Path | None = None
+) -> SearchReport:
+    """The report of a search from its trials and what mattered. `root`: where its runs are, with their curves."""
+    lines = [replace(trial, curve=_curve(root, trial.run, search.prints.dev[:16])) for trial in trials]
+    leading = best(lines, search.objectives)
+    return SearchReport(
+        rounded(
+            SearchSummary(
+                schema=SCHEMA,
+                kind="search",
+                study=search.name,
+                title=search.title,
+                question=search.question,
+                corpus=search.base.data.corpus,
+                languages=list(search.base.data.languages),
+                sampler=search.sampler,
+                pruner=search.pruner.type,
+                asked=search.trials,
+                objectives=search.objectives,
+                constraints=search.constraints,
+                space=search.space,
+                states={word: sum(line.state == word for line in lines) for word in STATES.values()},
+                best=leading,
+                gains=gained(search, lines, leading),
+                importance=importance,
+                trials=lines,
+                seeds=search.trial_seeds if len(search.trial_seeds) > 1 else None,
+                ties={key: str(next(iter(tie.values()))) for key, tie in search.ties.items()} or None,
+            )
+        ),
+        root,
+    )
+
+
+def _read(path: Path, name: str) -> list[dict[str, Any]]:
+    found = read_kept(list[dict[str, Any]], path, "a record of a search")
+    if found is None:
+        raise UserError(f"{path} is missing: the search '{name}' has not got that far yet")
+    return found
+
+
+def _trial(search: Search, line: dict[str, Any], path: Path) -> Trial:
+    try:
+        return Trial.of_line(search, line)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
+
+
+def _curve(root: Path | None, run: str, text: str) -> list[tuple[int, float]]:
+    return list(Curve.of(RunFolder(root, run).path, text=text).validations.items()) if root and run else []
+
+
+def data(report: SearchSummary) -> list[dict[str, object]]:
+    """A line for each trial, at full precision."""
+    return [
+        {
+            **{"trial": t.trial, "state": t.state},
+            **t.sets,
+            **t.values,
+            **{f"{aim} sd": t.sd(aim) for aim in report.objectives if report.seeds},
+            **{
+                f"{aim} seed {seed}": (t.by_seed or {}).get(aim, {}).get(str(seed))
+                for aim in report.objectives
+                for seed in report.seeds or ()
+            },
+            **{"steps seen": t.steps_seen, "feasible": t.feasible, "run": t.run, "reason": t.reason},
+        }
+        for t in report.trials
+    ]
+
+
+def blocks(report: SearchSummary) -> list[Block]:
+    """The trials, the best first, and what mattered."""
+    names, aims = [*(p.name for p in report.space), *(report.ties or {})], list(report.objectives)
+    rows = []
+    for t in sorted(report.trials, key=lambda t: (t.trial not in report.best, t.trial)):
+        scores = [_word(t.values[aim]) + ("" if (sd := t.sd(aim)) is None else f" ± {sd:.2g}") for aim in aims]
+        rows.append([t.trial, t.state, *map(t.in_words, names), *scores])
+    notes = [f"best: {', '.join(report.best) or 'none yet'}", *conditions(report), *report.gains]
+    for record in report.importance:
+        parts = record.why_not or ", ".join(f"{k} {100 * v:.0f} %" for k, v in (record.importance or {}).items())
+        notes.append(f"importance for {record.objective} on {plural(record.trials, 'finished trial')}: {parts}")
+    return [Table("", columns("trial", "state", *names, *aims, words=["state"]), rows), Notes(notes)]
+
+
+def conditions(report: SearchSummary) -> list[str]:
+    """What holds for all trials, in words; nothing where each is one run and all parameters are sampled."""
+    found = [f"{key} is not sampled, it follows: {tie}" for key, tie in (report.ties or {}).items()]
+    if report.seeds:
+        seeds = ", ".join(map(str, report.seeds))
+        found.append(f"every trial is {len(report.seeds)} runs, at seeds {seeds}: mean ± standard deviation (n-1)")
+    return found
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if type(value) in (int, float) else str(value)

@@ -1,0 +1,157 @@
+"""Cells -> evidence: how every row differs from base, or from another reference, in each metric, corrected.
+
+The rows are exploratory: in each metric a separate family, corrected by Benjamini and Hochberg, with Holm's p over
+the same rows beside it. The confirmatory family is that of the claims (report/wording/claims.py).
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.corpus_metrics import counted
+from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, Metric, printed
+from lightning_tfm.plural_words import plural
+from lightning_tfm.report import selection_error
+from lightning_tfm.report.records import Cells, FilledCell
+from lightning_tfm.report.stats import resampling, statistics
+from lightning_tfm.report.stats.evidence import Evidence, corrected, may_be_equal, planning, prospect, untested
+from lightning_tfm.report.wording.verdict import FEWER
+
+Key = tuple[str, str]
+"""(row, metric)"""
+Boots = dict[str, dict[tuple[str, int], np.ndarray]]
+"""metric -> (row, seed) -> scores of this run on the resampled test sets; no entry where sentences are not at hand"""
+
+
+def weigh_rows(
+    cells: Cells,
+    names: list[str],
+    paper: Mapping[Key, float],
+    full_size: bool = False,
+    share: float = 1.0,
+    boots: Boots | None = None,
+    last: tuple[int, float] | None = None,
+) -> dict[Key, Evidence]:
+    """(row, metric) -> Evidence for every row but the one that all are compared with. Empty without one.
+
+    Where rows have other pieces, their nll per reference word is a metric too, and their perplexity is left out.
+
+    `paper`: its differences; `full_size`: no miniature; `share`: of the level, at this look; `boots`: of these cells or
+    more, made here where they are not given; `last`: seeds and share of the last look where it is still to come.
+    """
+    rest: tuple[Any, ...] = (paper, full_size, share, bootstraps(cells) if boots is None else boots, last)
+    found: dict[Key, Evidence] = {}
+    for name in (name for name in cells.metrics if METRICS[name].more):  # each separately: it changes no other interval
+        found |= _weigh(cells, names, [name], *rest)
+    every = printed(cells.study.base.data.translated)
+    if not cells.by_word:
+        return _weigh(cells, names, every, *rest) | found
+    alike = [name for name in names if name not in cells.foreign]
+    found |= {key: one for key, one in _weigh(cells, alike, every, *rest).items() if key[1] == PPL.name}
+    return found | _weigh(cells, names, [WORD.name, *(name for name in every if name != PPL.name)], *rest)
+
+
+def _weigh(
+    cells: Cells,
+    names: list[str],
+    metrics: Sequence[str],
+    paper: Mapping[Key, float],
+    full_size: bool,
+    share: float,
+    boots: Boots,
+    last: tuple[int, float] | None,
+) -> dict[Key, Evidence]:
+    """`weigh_rows` of these rows in these metrics, each a separate family."""
+    base = cells.against
+    if base is None or base not in names:
+        return {}
+    order = [base, *(name for name in names if name != base)]
+    runs = {name: cells.of(name) for name in order}
+    n_R = np.array([len(runs[name]) for name in order])
+    parts = _differences(order, runs, n_R, boots, metrics)
+    found: dict[Key, Evidence] = {}
+    chosen = selection_error.weigh(cells.tuning, {row: [c.value("ppl") for c in of] for row, of in runs.items()})
+    loss_R = np.array([chosen[name].loss if name in chosen else 0.0 for name in order])
+    for metric, without in parts.items():
+        d = selection_error.widened(without, loss_R)
+        p_R = np.where((n_R >= statistics.LEAST) & (n_R[0] >= statistics.LEAST), d.p, np.nan)
+        printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
+        tau = METRICS[metric].clear
+        numbers = corrected(d, p_R, printed_R, tau, share)
+        equal_R = may_be_equal(printed_R, tau, full_size or METRICS[metric].same_unit)
+        numbers |= planning(d, share * numbers["p"], equal_R, tau, share)
+        if last is not None:
+            numbers["prospect"] = prospect(d, n_R, printed_R, equal_R, tau, full_size, *last)
+        for i, name in enumerate(order[1:], 1):
+            if n_R[i] == 0 or n_R[0] == 0:
+                continue
+            n, n_base = int(n_R[i]), int(n_R[0])
+            found[name, metric] = untested(
+                float(d.estimate[i]), n, n_base, _why_not(n, n_base, cells.reference, d.se[i])
+            )
+            tested: dict[str, Any] = {k: float(x_R[i]) for k, x_R in numbers.items()}
+            if not np.isnan(p_R[i]):
+                found[name, metric] = replace(found[name, metric], untested="", **tested)
+            elif min(n, n_base) > 1 and not np.isnan(d.se[i]):
+                found[name, metric] = replace(found[name, metric], **{k: tested[k] for k in INTERVAL})
+    return found
+
+
+INTERVAL = ("se", "df", "lower", "upper")
+"""what is known of a row with too few seeds for a verdict"""
+
+
+def _why_not(n: int, n_base: int, reference: str | None, se: float) -> str:
+    if min(n, n_base) < statistics.LEAST:
+        few = min(n, n_base)
+        whose = "" if n == few else f" of {reference or 'base'}"
+        return f"{plural(few, 'seed')}{whose}, {FEWER} {statistics.LEAST}"
+    return "some resampled texts have no score" if math.isnan(se) else "all seeds gave the same number"
+
+
+def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
+    """What makes a score, as tested, from its sums, [..., X]."""
+    score = counted(metric).score if metric.counted else resampling.ratio
+    return (lambda sums_X: np.log(score(sums_X))) if metric.counted and metric.log else score
+
+
+def bootstraps(cells: Cells) -> Boots:
+    """Every run on the same resamples, once however many looks ask."""
+    found: Boots = {}
+    for metric in cells.metrics:
+        tables = {key: cell.sums.get(metric) for key, cell in sorted(cells.filled.items())}
+        known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
+        if known and len(known) == len(tables):
+            scores = resampling.resampled(list(known.values()), score_of(METRICS[metric]))
+            found[metric] = dict(zip(known, scores, strict=True))
+    return found
+
+
+def _differences(
+    order: list[str],
+    runs: Mapping[str, list[FilledCell]],
+    n_R: np.ndarray,
+    boots: Boots,
+    metrics: Sequence[str] = PRINTED,
+) -> dict[str, statistics.Differences]:
+    """Of each metric."""
+    variances, parts = [], {}
+    row_R = np.array([i for i, name in enumerate(order) for _ in runs[name]], dtype=int)
+    S = next((cell.sentences for name in order for cell in runs[name]), 0)
+    for metric in metrics:
+        values = [[cell.value(metric) for cell in runs[name]] for name in order]
+        mean_R = np.array([mean(v) if v else math.nan for v in values])
+        variance_R = np.array([stdev(v) ** 2 if len(v) > 1 else 0.0 for v in values])
+        noise = statistics.SentenceNoise(np.zeros(len(order)), np.zeros(len(order)))
+        if metric in boots:
+            every = [boots[metric][cell.row, cell.seed] for name in order for cell in runs[name]]
+            noise = statistics.sentence_noise(np.array(every), row_R, len(order), S)
+        variances.append(variance_R)
+        parts[metric] = (mean_R, variance_R, noise)
+    count = np.maximum(n_R, 1)
+    prior = statistics.prior_df(np.array(variances), count - 1)
+    return {m: statistics.compare(means, v, count, noise, S, prior) for m, (means, v, noise) in parts.items()}

@@ -1,0 +1,1 @@
+"""The table of a study, its columns and formats of its own."""

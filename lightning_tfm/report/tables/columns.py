@@ -1,0 +1,191 @@
+"""Which fields are columns of a table: the paper's ten and whatever else a row changes; their heads."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lightning_tfm.config import Experiment, typed_and_trained
+from lightning_tfm.registry import SCHEMES
+from lightning_tfm.report.blocks import Cell
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.study.rows import Row
+
+Where = tuple[str, str]
+"""section and field of an experiment"""
+
+COLUMNS = {
+    "N": ("model", "N"),
+    "d_model": ("model", "d_model"),
+    "d_ff": ("model", "d_ff"),
+    "h": ("model", "h"),
+    "d_k": ("model", "d_k"),
+    "d_v": ("model", "d_v"),
+    "P_drop": ("model", "P_drop"),
+    "eps_ls": ("training", "eps_ls"),
+    "positions": ("model", "positions"),
+    "train steps": ("training", "steps"),
+}
+"""the paper's columns, and where an experiment holds them"""
+
+SIZES = ("N", "d_model", "d_ff", "h", "d_k", "d_v")
+
+HEADS = {
+    "d_model": "d\nmo-\ndel",
+    "d_ff": "d\nff",
+    "d_k": "d\nk",
+    "d_v": "d\nv",
+    "P_drop": "P\ndrop",
+    "eps_ls": "eps\nls",
+}
+HEADS |= {"positions": "pos", "train steps": "train\nsteps", "warmup": "warm-\nup"}
+"""column -> its head in a terminal, where that is not its name in lines"""
+
+LABELS = {"positions": "pos", "train steps": "steps"}
+"""short names in a list of changes"""
+
+LATEX_HEADS = {
+    "N": "$N$",
+    "d_model": r"$d_{\mathrm{model}}$",
+    "d_ff": r"$d_{\mathrm{ff}}$",
+    "h": "$h$",
+    "d_k": "$d_k$",
+    "d_v": "$d_v$",
+    "P_drop": "$P_{drop}$",
+    "eps_ls": r"$\epsilon_{ls}$",
+    "positions": "positions",
+    "train steps": "steps",
+    "beta1": r"$\beta_1$",
+    "beta2": r"$\beta_2$",
+    "adam_eps": r"$\epsilon$",
+    "warmup": r"$warmup\_steps$",
+}
+"""the paper's symbols"""
+
+
+def columns_of(rows: Iterable[Row]) -> dict[str, Where]:
+    """Column -> where an experiment holds it: the paper's, then every other field that a row changes, as they come."""
+    found = dict(COLUMNS)
+    for key in (key for row in rows for key in row.change):
+        section, _, field = key.partition(".")
+        if (section, field) not in found.values():
+            found[key if field in found else field] = (section, field)
+    return found
+
+
+def values_of(exact: Experiment, columns: dict[str, Where]) -> dict[str, Any]:
+    """By column."""
+    return {name: getattr(getattr(exact, section), field) for name, (section, field) in columns.items()}
+
+
+def of_the_paper(rows: Sequence[SummaryRow]) -> bool:
+    """Whether the paper prints any of the rows, base aside: else no figures of the paper's are shown beside them."""
+    return any(row.paper.printed for row in _beside_base(rows) or rows)
+
+
+def shown(rows: Sequence[SummaryRow]) -> list[str]:
+    """Columns to print: all of them beside rows of the paper's; else those of the paper's that no row changes are not.
+
+    `unchanged` says what these are.
+    """
+    every, others = list(rows[0].values), _beside_base(rows)
+    if of_the_paper(rows) or not others:
+        return every
+    return [name for name in every if name not in COLUMNS or any(name not in row.blank for row in others)]
+
+
+def _beside_base(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
+    return [row for row in rows if not row.base]
+
+
+def scale(divided: str, rows: Sequence[SummaryRow]) -> str:
+    """How the miniature divides (Table.scale), in words."""
+    return f"miniature of the paper: {divided}" if of_the_paper(rows) else f"miniature: {divided}"
+
+
+def sizes(rows: Sequence[SummaryRow]) -> str:
+    """Which sizes are printed."""
+    if any(row.typed for row in rows):
+        return "sizes as they are typed, before that division; in brackets those trained"
+    return "sizes are those trained" + ", row names the paper's" * of_the_paper(rows)
+
+
+def resized(rows: Sequence[SummaryRow]) -> bool:
+    """Whether the paper's rows are over a base of another size, so that their names give sizes that were not used."""
+    model = Experiment().model
+    base = next((row.values for row in rows if row.base), {})
+    return of_the_paper(rows) and any(base[name] != getattr(model, name) for name in SIZES if name in base)
+
+
+def trained(divided: str, rows: Sequence[SummaryRow]) -> list[str]:
+    """How sizes are to be read (`divided`: Table.scale), and what all rows have in columns that are not shown."""
+    how = [f"a {scale(divided, rows)}"] if divided else [sizes(rows)] * resized(rows)
+    return [*how, *[f"the same in every row: {rest}" for rest in [unchanged(rows)] if rest]]
+
+
+def same(rows: Sequence[SummaryRow]) -> dict[str, str]:
+    """What every row has in the columns that are not shown, as in YAML."""
+    kept = shown(rows)
+    return {name: written(rows[0], name) for name in rows[0].values if name not in kept}
+
+
+def unchanged(rows: Sequence[SummaryRow]) -> str:
+    """`same` in a line, empty where all columns are shown."""
+    return ", ".join(f"{label(name)}={value}" for name, value in same(rows).items())
+
+
+def said(found: Any) -> str:
+    """A value, as in YAML."""
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+def value(row: SummaryRow, name: str) -> str:
+    """Of one column, blank where it equals base."""
+    return "" if name in row.blank else written(row, name, thousands="K")
+
+
+def written(row: SummaryRow, name: str, thousands: str = "000") -> str:
+    """Of one column, as it is typed, with what was trained in brackets where a miniature divides it."""
+
+    def short(found: Any) -> str:
+        many = name == "train steps" and found >= 10_000 and found % 1000 == 0
+        return f"{found // 1000}{thousands}" if many else said(found)
+
+    found = row.values[name]
+    return typed_and_trained(short(row.typed.get(name, found)), short(found))
+
+
+def named(row: SummaryRow, between: str = " ") -> str:
+    """Its name, with "(is A)" where it is the row A."""
+    return row.name + (f"{between}(is {row.same_as})" if row.same_as else "")
+
+
+def titled(name: str, labels: Mapping[str, str]) -> str | Cell:
+    """What people call the row, on a page with its name beside it; text has the name alone."""
+    return Cell(labels[name], name, said=name) if labels.get(name) else name
+
+
+def labels(rows: Sequence[SummaryRow]) -> dict[str, str]:
+    return {row.name: row.label for row in rows}
+
+
+def brief(row: SummaryRow, name: str) -> str:
+    """`value`, for a narrow column: as it is typed alone; "sin", "lea", "rot" for the schemes that ship."""
+    found = value(replace(row, values=row.values | row.typed, typed={}), name)
+    return found[:3] if name == "positions" and found in SCHEMES else found
+
+
+def changes(row: SummaryRow, names: Sequence[str]) -> str:
+    """The row's own values of these columns in one line, of base all; "is A" where it is the row A."""
+    if row.same_as:
+        return f"is {row.same_as}"
+    return ", ".join(f"{label(name)}={value(row, name)}" for name in names if name not in row.blank)
+
+
+def label(name: str) -> str:
+    """Short name in a list."""
+    return LABELS.get(name, name)
+
+
+def head(name: str) -> str:
+    """Of a column in a terminal, in lines."""
+    return HEADS.get(name, name.replace("_", "\n"))

@@ -1,0 +1,153 @@
+"""The main table for a paper: what each row changes, scores, differences to base, verdicts or p."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from lightning_tfm.metrics import METRICS, Metric
+from lightning_tfm.report.analyses import compute_multiplier, factors, row_tuning
+from lightning_tfm.report.blocks import Cell
+from lightning_tfm.report.render.latex import MOST, Tex, latex, to_table, width
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.tables import columns, views
+from lightning_tfm.report.tables.extra_columns import brief
+from lightning_tfm.report.wording.notes import looked, signatures
+from lightning_tfm.report.wording.verdict import SCOPE
+from lightning_tfm.report.wording.word import Word
+
+PERCENT = r" ($\pm$\,\%)"
+TESTS = ("verdict", "p", "none")
+WIDE = 6
+"""fields that still have their own columns; more share one column, in words"""
+WORDS = 32
+"""characters that such columns may take together"""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a table shows. `tests`: one of TESTS."""
+
+    tests: str = "verdict"
+    paper: bool = True
+    """the paper's numbers beside ours, where it prints any row"""
+    caption: str = ""
+    """empty: made from the study"""
+    label: str = ""
+    """empty: tab: and the study's name"""
+
+
+def to_latex(report: Summary | Table, layout: Layout = Layout()) -> str:
+    """The table and its caption; of all combinations of fields, each field in a column, and a table of effects."""
+    grid = report.factors if isinstance(report, Summary) else None
+    rows = [row for row in report.rows if not (grid and row.same_as)]
+    paper = layout.paper and columns.of_the_paper(rows)
+    tests = layout.tests if any(r.ppl.difference is not None for r in rows) else "none"
+    if grid:
+        found = views.fields(columns.shown(rows), columns.written)
+    else:
+        change = [_change(rows)] if _in_words(rows) else views.fields(columns.shown(rows))
+        called = (
+            views.names() if columns.of_the_paper(rows) else replace(views.names(), cell=lambda row: Cell(row.called))
+        )
+        found = [called, *change]
+    size, *more = views.facts(brief(rows))
+    end = [size, *[views.paper_size()] * paper, *more, replace(views.seeds(), latex="$n$")]
+    by_metric = [_of(report, METRICS[name], tests, paper) for name in report.metrics]
+    each = len(by_metric)
+    while each > 1 and width(views.table(rows, [*found, *chain(*by_metric[:each]), *end])) > MOST:
+        each -= 1
+    each = math.ceil(len(by_metric) / math.ceil(len(by_metric) / each))
+    parts = [[*found, *chain(*by_metric[i : i + each])] for i in range(0, len(by_metric), each)]
+    caption, label = layout.caption or _caption(report, tests, paper), layout.label or "tab:" + _name(report.study)
+    text = to_table(views.table(rows, parts[0] + end), caption, label)
+    for i, part in enumerate(parts[1:], 2):
+        text += "\n" + to_table(views.table(rows, part), rf"More metrics of Table~\ref{{{label}}}.", f"{label}-{i}")
+    if grid and grid.effects and tests != "none":
+        text += "\n" + to_table(factors.table(grid), _of_effects(report), f"{label}-effects")
+    return text
+
+
+def _of(report: Summary | Table, metric: Metric, tests: str, paper: bool) -> list[views.Shown]:
+    """The columns of a metric."""
+    theirs = [views.papers(metric)] * (paper and metric.printed)
+    ours = views.score(metric, report.foreign or [])
+    found = [ours if theirs else replace(ours, latex="mean" + PERCENT * metric.log), *theirs]
+    if tests == "none" or not isinstance(report, Summary):
+        return found
+    made = views.differences(report, metric)
+    return [*found, made["d"], made["p" if tests == "p" else "word"]]
+
+
+def _of_effects(report: Summary | Table) -> str:
+    said = _capital(latex(factors.ABOUT.partition("; where nothing")[0]))
+    return f"Main effects and interactions of {latex(report.title or report.study)}. {said}."
+
+
+def _name(study: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in study)
+
+
+def _change(rows: Sequence[SummaryRow]) -> views.Shown:
+    names = columns.shown(rows)
+    said = {row.name: "" if row.base else _changes(row, names).replace(r"\_", r"\_\allowbreak{}") for row in rows}
+    return replace(views.change(rows), cell=lambda row: Cell(Tex(said[row.name])))
+
+
+def _in_words(rows: Sequence[SummaryRow]) -> bool:
+    names = columns.shown(rows)
+    wide = sum(max(len(columns.label(name)), *(len(columns.value(row, name)) for row in rows)) for name in names)
+    return len(names) > WIDE or wide > WORDS
+
+
+def _changes(row: SummaryRow, names: Sequence[str]) -> str:
+    """The row's own values, of base all."""
+    if row.same_as:
+        return latex(f"is {row.same_as}")
+    return ", ".join(_set(name, latex(columns.value(row, name))) for name in names if name not in row.blank)
+
+
+def _set(name: str, value: str) -> str:
+    """A field's symbol and its value."""
+    return f"{columns.LATEX_HEADS.get(name) or latex(columns.label(name))}~{value}"
+
+
+def _caption(report: Summary | Table, tests: str, paper: bool) -> str:
+    title = latex(report.title) or f"Ablations of {latex(report.study)}"
+    parts = [title + (f" ({latex(columns.scale(report.scale, report.rows))})" if report.scale else "")]
+    spread = r"mean $\pm$ standard deviation over $n$ seeds, of perplexity the geometric mean, $\pm$ of its logarithms"
+    parts.append(rf"{spread} in percent; the best of each metric in bold")
+    if paper:
+        parts.append("``paper'': as published by Vaswani et al.\\ (2017)")
+    if report.foreign:
+        others = latex(", ".join(report.foreign))
+        parts.append(f"another vocabulary than {latex(_to(report))}, so that no perplexity is compared: {others}")
+    parts += [
+        latex(_capital(note)) for note in [*row_tuning.notes(report.tuning), *compute_multiplier.notes(report.rows)]
+    ]
+    base = next((row for row in report.rows if row.base), None)
+    if base is not None and _in_words(report.rows):
+        parts.append(f"base: {_changes(base, columns.shown(report.rows))}")
+    if same := columns.same(report.rows):
+        parts.append(f"the same in every row: {', '.join(_set(name, latex(value)) for name, value in same.items())}")
+    if tests != "none" and isinstance(report, Summary):
+        to = latex(_to(report)) + ", not to base" * (_to(report) != "base")
+        parts.append(rf"$\Delta$: difference to {to}, up to the ends of its marginal {report.level}\,\% interval")
+        parts += [f"{latex(looked(report))}, which $p$ is corrected for"] * (report.looks is not None)
+    if tests == "p":
+        parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")
+    if tests == "verdict" and isinstance(report, Summary):
+        words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
+        marks = ", ".join(f"{word.latex} {word.shown}" for word in Word if word in words)
+        parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {report.alpha:g}$)"] * bool(marks)
+    parts += [latex(said.replace(" is ", ": ", 1)) for said in signatures(report)]
+    return ". ".join(_capital(part) for part in parts) + "."
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _to(report: Summary | Table) -> str:
+    return report.to if isinstance(report, Summary) else "base"

@@ -1,0 +1,352 @@
+"""The main table: every column once, and which of them each view shows. render/ has the formats."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from lightning_tfm.metrics import CHARACTER, METRICS, PPL, WORD, Metric
+from lightning_tfm.plural_words import signed
+from lightning_tfm.report.analyses import agreement_text, length_extrapolation_text
+from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
+from lightning_tfm.report.pages.document import p_value
+from lightning_tfm.report.row import Difference, SummaryRow, printed
+from lightning_tfm.report.stats.power import ABOUT
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Table as Untested
+from lightning_tfm.report.tables import columns
+from lightning_tfm.report.tables.columns import COLUMNS
+from lightning_tfm.report.tables.extra_columns import Fact, brief, shown
+from lightning_tfm.report.wording import nll_per_word, notes
+from lightning_tfm.report.wording.outlier_seeds import said
+from lightning_tfm.report.wording.verdict import phrase
+from lightning_tfm.report.wording.word import DIVERGED, INCOMPARABLE, UNDECIDED, WORDS
+
+FEW = 3
+"""varied fields that are columns of a page at first; more are a matter of the chooser"""
+
+WIDTH = 2
+"""metrics whose differences a page has room for, on a screen of 1,280 pixels and on paper; of others the means"""
+
+Whole = Summary | Untested
+
+
+@dataclass(frozen=True)
+class Shown(Column):
+    """A column with its cells."""
+
+    cell: Callable[[SummaryRow], Cell] = lambda row: Cell()
+
+
+def table(rows: Sequence[SummaryRow], shown: Sequence[Shown]) -> Table:
+    """A rule between groups of rows."""
+    ends = [i for i in range(1, len(rows)) if rows[i].group != rows[i - 1].group]
+    cells = [[column.cell(row) for column in shown] for row in rows]
+    return Table("", shown, cells, frozenset([*ends, len(rows)]), dense=True)
+
+
+# --- columns ---
+
+
+def names(between: str = " ") -> Shown:
+    return Shown("row", True, cell=lambda row: Cell(columns.named(row, between)))
+
+
+def labels(rows: Sequence[SummaryRow]) -> list[Shown]:
+    """What people call the rows; nothing where none has a label."""
+    return [Shown("label", True, cell=lambda row: Cell(row.label))] * any(row.label for row in rows)
+
+
+def group() -> Shown:
+    return Shown("group", True, cell=lambda row: Cell(row.group))
+
+
+def change(rows: Sequence[SummaryRow], labelled: bool = False) -> Shown:
+    """What rows change, `labelled` in the words of their labels where they have one."""
+    fields = columns.shown(rows)
+    return Shown("change", True, cell=lambda row: Cell((labelled and row.label) or columns.changes(row, fields)))
+
+
+def fields(of: Sequence[str], value: Callable[[SummaryRow, str], str] = columns.value, on: bool = True) -> list[Shown]:
+    """What rows change, blank where a row equals base."""
+
+    def one(i: int, name: str) -> Shown:
+        return Shown(
+            name,
+            lines=columns.head(name),
+            latex=columns.LATEX_HEADS.get(name),
+            kind="field",
+            group="Fields",
+            key=f"f{i}",
+            about=name,
+            on=on,
+            cell=lambda row: Cell(value(row, name), value=row.values[name]),
+        )
+
+    return [one(i, name) for i, name in enumerate(of)]
+
+
+def seeds() -> Shown:
+    return Shown("n", group="Fields", key="n", about="number of seeds", cell=lambda row: Cell(str(row.n), value=row.n))
+
+
+def facts(some: Sequence[Fact]) -> list[Shown]:
+    def one(fact: Fact) -> Shown:
+        return Shown(
+            fact.head,
+            lines=fact.folded,
+            group="Size and cost",
+            key=fact.name,
+            about=fact.about,
+            on=fact.brief,
+            cell=lambda row: Cell(fact.cell(row), value=fact.of(row)),
+        )
+
+    return [one(fact) for fact in some]
+
+
+def paper_size(on: bool = True, unit: str = "M") -> Shown:
+    def cell(row: SummaryRow) -> Cell:
+        return Cell("" if row.paper.params is None else f"{row.paper.params}{unit}", value=row.paper.params)
+
+    about = "the paper's parameters"
+    return Shown(
+        "paper params", lines="M", latex="paper", group="Size and cost", key="paper-size", about=about, on=on, cell=cell
+    )
+
+
+def score(metric: Metric, foreign: Sequence[str] = (), near: bool = False, on: bool = True) -> Shown:
+    """`foreign`: rows whose perplexities are not comparable. `near`: on a narrow screen, too."""
+    by_nll = metric.beside
+
+    def cell(row: SummaryRow) -> Cell:
+        found = row.character if metric is CHARACTER else row.metric(metric.name)
+        if found is None or (found.mean is None and by_nll):
+            return Cell()
+        if found.mean is None:
+            return Cell(found.instead, title=missing(row))
+        spread = "" if found.sd is None else f"± {metric.spread(found.sd)}"
+        best = not (metric is PPL and row.name in foreign)
+        return Cell(metric.score(found.mean), spread, found.mean, note=said(row) * (metric is PPL), best=best)
+
+    return Shown(
+        metric.column_head if by_nll else f"dev {metric.label}",
+        lines=metric.column_head.replace("/", "/\n") if by_nll else f"dev\n{metric.label}",
+        latex=r"ours ($\pm$\,\%)" if metric.log else "ours",
+        kind="score",
+        lower_is_better=metric.lower_is_better,
+        group="Per word" if by_nll and not near else metric.column_head,
+        over=_over(metric),
+        key="char" if metric is CHARACTER else metric.name,
+        about=f"mean {metric.label} ± standard deviation",
+        narrow=near,
+        on=on,
+        cell=cell,
+    )
+
+
+def _over(metric: Metric) -> str:
+    return f"{metric.prose_name} (dev)"
+
+
+def missing(row: SummaryRow) -> str:
+    return "; ".join(f"seed {seed}: {why}" for seed, why in row.missing.items())[:500]
+
+
+def papers(metric: Metric) -> Shown:
+    """What the paper prints."""
+
+    def cell(row: SummaryRow) -> Cell:
+        found = row.paper.of(metric.name)
+        return Cell("" if found is None else f"{found:.{metric.digits}f}", value=found)
+
+    first = metric is PPL
+    return Shown(
+        f"paper {metric.label}",
+        lines=f"paper\n{metric.label}" if first else metric.label,
+        latex="paper",
+        group=metric.column_head,
+        over=_over(metric),
+        key=f"{metric.name}-paper",
+        about=f"the paper's {metric.label}",
+        cell=cell,
+    )
+
+
+def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str, Shown]:
+    """d: to base, with its interval; pd: the paper's; p, holm and word."""
+    of_the_paper = columns.of_the_paper(report.rows)
+    unit, to = ", %" * metric.log, f" to {report.reference}" if report.reference else ""
+    whom = "the paper" if of_the_paper and metric.printed else report.to
+
+    def column(key: str, head: str, kind: str, about: str, cell: Callable[[Difference, SummaryRow], Cell]) -> Shown:
+        def of(row: SummaryRow) -> Cell:
+            found = row.metric(metric.name).difference
+            if key == "d" and row.name == report.reference:
+                return Cell("reference")
+            return Cell() if found is None else cell(found, row)
+
+        return Shown(
+            head,
+            kind=kind,
+            group=metric.column_head,
+            over=_over(metric),
+            key=f"{metric.name}-{key}",
+            about=about,
+            cell=of,
+        )
+
+    def own(d: Difference, row: SummaryRow) -> Cell:
+        of, digits = d.shown, metric.brief
+        if of.estimate is None:
+            return Cell()
+        ends = None if of.lower is None or of.upper is None else (of.lower, of.upper)
+        interval = "" if ends is None else f"[{signed(ends[0], digits)}, {signed(ends[1], digits)}]"
+        return Cell(signed(of.estimate, digits), interval, of.estimate, ends)
+
+    def printed(d: Difference, row: SummaryRow) -> Cell:
+        paper = d.paper if d.paper_percent is None else d.paper_percent
+        clear = "" if d.paper_is_clear is None or d.paper_is_clear else "within the noise of single runs"
+        return Cell() if paper is None else Cell(signed(paper, metric.brief), value=paper, title=clear)
+
+    def word(d: Difference, row: SummaryRow) -> Cell:
+        if d.verdict not in (DIVERGED, INCOMPARABLE) and (d.estimate is None or row.n < 2):
+            return Cell()
+        sure = d.holm is not None and d.holm < report.alpha
+        why = _why(d, metric)
+        return Cell(WORDS[d.verdict].shown, d.beside, d.verdict, word=d.verdict, said=phrase(d), sure=sure, title=why)
+
+    head, name = f"Δ {metric.column_head}{unit}{to}", metric.column_head
+    found = {
+        "d": column("d", head, "difference", f"difference in {name} to {report.to}, {report.level} %", own),
+        "pd": column("pd", f"paper Δ{unit}", "", f"the paper's difference in {name}", printed),
+        "p": column("p", "p (BH)", "p", f"p of {name} by Benjamini and Hochberg", lambda d, _: _p(d.p)),
+        "holm": column("holm", "p (Holm)", "p", f"p of {name} by Holm", lambda d, _: _p(d.holm)),
+        "word": column("word", f"{name} against {whom}", "word", f"verdict in {name}", word),
+    }
+    latex = r"$\Delta$" + r"\,\%" * metric.log
+    found["d"] = replace(found["d"], narrow=near, lines=f"Δ{unit}", latex=latex)
+    found["p"], found["holm"] = (replace(found[key], on=False, latex="$p$") for key in ("p", "holm"))
+    found["word"] = replace(found["word"], narrow=near, words=True, lines="verdict", latex="")
+    return found if of_the_paper and metric.printed else {key: one for key, one in found.items() if key != "pd"}
+
+
+def _p(p: float | None) -> Cell:
+    return Cell(p_value(p), value=p)
+
+
+def _why(d: Difference, metric: Metric) -> str:
+    smallest = d.shown.smallest
+    if d.verdict != UNDECIDED or d.p is None or smallest is None:
+        return d.why
+    size = metric.true_difference(smallest)
+    return f"{d.why}; {size} would have been detected with a probability of about {100 * ABOUT:.0f} %"
+
+
+# --- views ---
+
+
+def terminal(report: Whole) -> list[Block]:
+    """For a terminal."""
+    return _tested_terminal(report) if isinstance(report, Summary) else _terminal(report)
+
+
+def document(report: Whole) -> list[Block]:
+    """Every column that says something."""
+    return _tested_document(report) if isinstance(report, Summary) else _document(report)
+
+
+def _terminal(table_: Untested) -> list[Block]:
+    """Without tests: every column of the paper where they fit, else each row's changes."""
+    rows = table_.rows
+    both = nll_per_word.known(rows)
+    fewer = both[:1] * bool(table_.foreign)  # where pieces are alike, PPL says the same
+    every, kept = brief(rows), [fact for fact in brief(rows) if not fact.interval]  # the paper's own columns go first
+    full = [names("\n "), *fields(columns.shown(rows), columns.brief)]
+    tables = []
+    for first, nll, some in (
+        ([full[0], *labels(rows), *full[1:]], both, every),
+        (full, both, every),
+        (full, fewer, every),
+        (full, fewer, kept),
+        ([replace(names(), cell=lambda row: Cell(row.name)), change(rows, labelled=True)], fewer, every),
+    ):
+        n = [seeds()] * (len(table_.seeds) > 1)
+        made = table(rows, [*first, *facts(some), *n, *_scores(table_, nll), *_paper(rows, unit="")])
+        said = notes.notes(table_, bool(nll), some == every)
+        last = agreement_text.line(table_.agreement, table_.last_eighth)
+        tables.append((made, Notes([*said, *[last] * bool(last)])))
+    return [Widest(tables)]
+
+
+def _scores(report: Whole, nll: Sequence[Metric]) -> list[Shown]:
+    return [score(metric, report.foreign or []) for metric in (PPL, *nll, *notes.beside_ppl(report))]
+
+
+def _paper(rows: Sequence[SummaryRow], unit: str = "M") -> list[Shown]:
+    return [*map(papers, printed(rows)), paper_size(unit=unit)] * columns.of_the_paper(rows)
+
+
+def _document(table_: Untested) -> list[Block]:
+    rows, nll = table_.rows, nll_per_word.known(table_.rows)
+    first = [group(), names(), *labels(rows), *fields(columns.shown(rows)), *facts(brief(rows)), seeds()]
+    said = [*notes.notes(table_), *agreement_text.notes(table_.agreement, table_.last_eighth)]
+    return [table(rows, [*first, *_scores(table_, nll), *_paper(rows)]), Notes(said)]
+
+
+def _tested_document(report: Summary) -> list[Block]:
+    """The table with tests, the words counted, the claims, the agreement with the paper, and what lines beyond the
+    training length cost."""
+    rows = report.rows
+    explained = all(row.base or row.paper.printed for row in rows)
+    found = [group(), names(), *labels(rows), *[change(rows)] * (not explained), seeds()]
+    for metric in (PPL, *nll_per_word.known(rows), *notes.beside_ppl(report)):
+        found.append(score(metric))
+        if metric.name in report.metrics:
+            made = differences(report, metric)
+            found += [made[key] for key in ("d", "p", "holm", "word")]
+    beyond = length_extrapolation_text.section(report.beyond)
+    rest = [Text([beyond.title]), *beyond.blocks] if beyond.blocks else []
+    return [table(rows, [*found, *facts(shown(rows)), *_paper(rows)]), Notes(notes.tested_notes(report)), *rest]
+
+
+def _tested_terminal(report: Summary) -> list[Block]:
+    """A table for each metric; p, the paper's differences and labels are dropped if there is no room."""
+    found: list[Block] = [Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])]
+    for metric in (METRICS[name] for name in report.metrics):
+        made = differences(report, metric)
+        tables = []
+        for label, keys in ((True, ("d", "pd", "p", "word")), (True, ("d", "word")), (False, ("d", "word"))):
+            first = [names(), *labels(report.rows) * label, seeds(), score(metric)]
+            tables.append(table(report.rows, [*first, *(made[key] for key in keys if key in made)]))
+        found.append(Widest([(one, Notes([])) for one in tables]))
+    last = agreement_text.line(report.agreement, report.last_eighth)
+    return [*found, Notes([*notes.brief_notes(report), *[last] * bool(last)])]
+
+
+def page(report: Summary) -> Table:
+    """Beside each row's name and change; the columns can be chosen."""
+    rows = report.rows
+    of_the_paper, compared = columns.of_the_paper(rows), WORD.name in report.metrics
+    own = [name for name in columns.shown(rows) if not of_the_paper or name not in COLUMNS]
+    found = [*fields(own, on=not of_the_paper and len(own) <= FEW), seeds()]
+    for i, metric in enumerate(METRICS[name] for name in report.metrics):
+        near = metric is (WORD if compared else PPL)
+        made, room = differences(report, metric, near), near or i < WIDTH
+        first = [score(metric, near=near), *[papers(metric)] * (of_the_paper and metric.printed)]
+        off = {key for key in made if not room or (key == "pd" and compared)}
+        found += [*first, *(replace(one, on=one.on and key not in off) for key, one in made.items())]
+    found += [score(metric, on=False) for metric in nll_per_word.known(rows) if metric.name not in report.metrics]
+    size, *more = facts(shown(rows))
+    return table(rows, [*found, size, *[paper_size(on=not compared)] * of_the_paper, *more])
+
+
+def chooser(columns_: Sequence[Column]) -> dict[str, list[Column]]:
+    """By group, in order."""
+    return {name: [one for one in columns_ if one.group == name] for name in dict.fromkeys(c.group for c in columns_)}
+
+
+def changed(row: SummaryRow) -> str:
+    """What the row changes, as it is typed, with the sizes trained; of base all sizes; "is A" where it is the row A."""
+    if row.same_as:
+        return f"is {row.same_as}: the same runs, no comparison"
+    found = ", ".join(f"{name} {columns.written(row, name)}" for name in row.values if name not in row.blank)
+    return f"all sizes: {found}" if row.base else found

@@ -1,0 +1,1 @@
+"""What a number may be said to show: verdicts, headline, notes, claims."""

@@ -1,0 +1,243 @@
+"""The headline of a report, made from the summary by rules: what was found in words of the rows, how many rows got
+which verdict, and how far to trust it. It never says more than the verdicts do.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
+from lightning_tfm.plural_words import plural, several, signed
+from lightning_tfm.report.analyses import agreement_text, factors, layer_table
+from lightning_tfm.report.analyses.factors import Effect, FactorSummary
+from lightning_tfm.report.analyses.length_extrapolation import CARRIES, FALLS_OFF, BeyondSummary
+from lightning_tfm.report.analyses.softmax import SoftmaxRow, SoftmaxSummary
+from lightning_tfm.report.charts.panels import short_name
+from lightning_tfm.report.row import Difference, SummaryRow
+from lightning_tfm.report.stats import base_alone
+from lightning_tfm.report.stats.power import ABOUT
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.wording import outlier_seeds
+from lightning_tfm.report.wording.verdict import SCOPE
+from lightning_tfm.report.wording.word import OPEN, UNDECIDED, UNTESTABLE, WORDS, Word
+
+NAMED = 3
+"""rows that a sentence names"""
+
+Tested = tuple[SummaryRow, Difference]
+
+
+def headline(report: Summary, counts: bool = True) -> list[str]:
+    """Sentences: what the kind of study asks first, the largest differences found, how often each verdict occurs."""
+    metric, tested = primary(report), _tested(report)
+    leads = [*_factors(report.factors, metric), *_beyond(report.beyond, report.rows), *_softmax(report.softmax)]
+    costs = list(filter(None, [layer_table.dearer_from(report.layers)])) if report.layers else []
+    if nothing := untested(report):
+        return [*leads, *costs, nothing] if leads or costs else [nothing, *_lowest(report, metric)]
+    last = [_counts(report, metric, tested)] * counts
+    return [*leads, *_effects(report, metric, tested), *costs, *last]
+
+
+def primary(report: Summary) -> Metric:
+    """The one that decides: perplexity, or where rows have other pieces the nll per word."""
+    return WORD if WORD.name in report.metrics else PPL
+
+
+def base_apart(report: Summary) -> list[str]:
+    """A sentence where base may be what stands apart and not the rows (stats/base_alone.py)."""
+    metric, base = primary(report), next((row.name for row in report.rows if row.base), None)
+    against = report.reference or base
+    rows = [row for row in report.rows if row.same_as is None and not row.diverged]
+    rows.sort(key=lambda row: row.name != against)
+    if not rows or rows[0].name != against:
+        return []
+    scores = [[metric.tested(x) for x in row.metric(metric.name).by_seed.values()] for row in rows]
+    why = base_alone.why(scores, rows[0].name)
+    return [f"{rows[0].name} may be what stands apart: {why}; {base_alone.CHEAPEST}"] * bool(why)
+
+
+# --- of rows ---
+
+
+def _tested(report: Summary) -> list[Tested]:
+    name = primary(report).name
+    return [(r, d) for r in report.rows if (d := r.metric(name).difference) is not None]
+
+
+def untested(report: Summary) -> str:
+    """Why no row has a verdict; empty where one has."""
+    tested = _tested(report)
+    if report.finished == 0:
+        return "No run has finished, so nothing is known yet."
+    if report.against is None:
+        return "No row of this study is base, so nothing is compared."
+    if not tested:
+        return f"There is no row beside {report.to}, so nothing is compared."
+    if all(d.verdict == UNTESTABLE for _, d in tested):
+        return f"No difference to {report.to} can be tested: {Counter(d.why for _, d in tested).most_common(1)[0][0]}."
+    return ""
+
+
+def _counts(report: Summary, metric: Metric, tested: Sequence[Tested]) -> str:
+    by_word = {word: [r.called for r, d in tested if d.verdict == word] for word in Word}
+    parts = [_counted(word, names) for word, names in by_word.items() if names]
+    rows = plural(len(tested), "row") + f" beside {report.reference}" * bool(report.reference)
+    where = f"In {metric.prose_name}, of" if metric is not PPL else "Of"
+    return f"{where} {rows} {listed(parts)} ({SCOPE})."
+
+
+def _counted(word: Word, names: list[str]) -> str:
+    named = f" ({', '.join(names)})" if len(names) < NAMED and word not in OPEN else ""
+    return f"{len(names)} {word.clause[len(names) > 1]}{named}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[str]:
+    found = [(d.shown.estimate, r) for r, d in tested if WORDS[d.verdict].found and d.shown.estimate is not None]
+    if found:
+        worse, better = ([one for one in found if metric.better(one[0]) == gain] for gain in (False, True))
+        return [" ".join([*_largest(metric, worse, ("costs", "cost")), *_largest(metric, better, ("gains", "gain"))])]
+    smallest = [d.shown.smallest for _, d in tested if d.verdict == UNDECIDED and d.shown.smallest is not None]
+    if not smallest:
+        return []
+    size = metric.true_difference(median(smallest))
+    return [
+        f"No row differs significantly from {report.to}; {size} would typically be detected with a probability of "
+        f"about {100 * ABOUT:.0f} %."
+    ]
+
+
+def _largest(metric: Metric, found: Sequence[tuple[float, SummaryRow]], verbs: tuple[str, str]) -> list[str]:
+    """“A, b and c cost most (+28, +27, +21 % perplexity).”"""
+    if not found:
+        return []
+    first = sorted(found, key=lambda one: -abs(one[0]))[:NAMED]
+    sizes = ", ".join(signed(x, 0 if abs(x) >= 10 else metric.difference_digits) for x, _ in first)
+    said = listed([row.called for _, row in first])
+    said = said[:1].upper() + said[1:] if first[0][1].label else said
+    most = " most" * (len(found) > len(first))
+    plural_verb = len(first) > 1 or several(first[0][1].called)
+    return [f"{said} {verbs[plural_verb]}{most} ({sizes} {'% ' * metric.log}{metric.prose_name})."]
+
+
+def _lowest(report: Summary, metric: Metric) -> list[str]:
+    """Of studies that no test is made of."""
+    scored = [(mean, r) for r in report.rows if (mean := r.metric(metric.name).mean) is not None]
+    if not scored:
+        return []
+    mean, row = min(scored, key=lambda one: one[0])
+    base = None if row.base or report.base is None else report.base.metric(metric.name).mean
+    beside = "" if base is None else f" (base {base:.2f})"
+    return [f"The lowest mean {metric.prose_name} is that of {row.called}, {mean:.2f}{beside}, without a test."]
+
+
+# --- of other kinds of study ---
+
+
+def _factors(found: FactorSummary | None, metric: Metric) -> list[str]:
+    """Main effects that stand out, the largest first, and what they depend on."""
+    effects = [e for e in found.effects if e.metric == metric.name] if found else []
+    if not effects:
+        return []
+    kinds = [[e for e in effects if e.kind == kind and factors.stands_out(e)] for kind in ("main", "interaction")]
+    main, together = (sorted(one, key=lambda e: -abs(e.estimate)) for one in kinds)
+    parts = [f"{factors.instead(e)} gives {_sized(e)}" for e in main[:NAMED]]
+    nothing = "No field has a significant effect of its own."
+    said = f"Over all levels of the other fields: {'; '.join(parts)}." if parts else nothing
+    pairs = listed(list(dict.fromkeys(" × ".join(factors.short(w) for w in e.words) for e in together)) or ["none"])
+    said += f" But effects differ with the other fields ({pairs}): read the combinations." * bool(together)
+    alone = " These are intervals without a test: too few seeds." * all(e.p is None for e in effects)
+    return [said + alone * bool(main or together)]
+
+
+def _sized(effect: Effect) -> str:
+    estimate, interval, _ = factors.numbers(effect)
+    return f"{estimate} {METRICS[effect.metric].prose_name} {interval}".rstrip()
+
+
+def _beyond(found: BeyondSummary | None, rows: Sequence[SummaryRow]) -> list[str]:
+    """Which rows extrapolate beyond the training length."""
+    called = {row.name: row.called for row in rows}
+    by_word: dict[str, list[str]] = {}
+    for row in found.rows if found else ():
+        by_word.setdefault(row.word, []).append(called[row.row])
+    verbs = {CARRIES: ("extrapolates", "extrapolate"), FALLS_OFF: ("degrades", "degrade")}
+    parts = []
+    for word, verb in verbs.items():
+        if names := by_word.get(word):
+            count = "every row" if len(names) == len(called) else f"{len(names)} rows"
+            who = listed(names) if len(names) <= NAMED else count
+            parts.append(f"{who} {verb[who != 'every row' and len(names) > 1]}")
+    rest = [n for word, names in by_word.items() if word in OPEN for n in names]
+    parts += [f"{len(rest)} {'are' if len(rest) > 1 else 'is'} undecided"] * bool(rest)
+    ahead = [(x.estimate, r.row) for r in found.rows if r.compared == Word.BETTER and (x := r.against)] if found else []
+    best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
+    least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""
+    sizes = ", ".join(signed(x, 2) for x, _ in best)
+    least += f" ({sizes} nats per token against base)." * bool(best)
+    return [f"Beyond the training length {listed(parts)}.{least}"] if parts else []
+
+
+def _softmax(found: SoftmaxSummary | None) -> list[str]:
+    """How many softmaxes each kind of scores leaves saturated, by d_k."""
+    if found is None or not found.varied:
+        return []
+    by_scores: dict[str, list[SoftmaxRow]] = {}
+    for row in found.drawn():
+        if row.when == "end":
+            by_scores.setdefault(row.scores, []).append(row)
+    parts = []
+    for scores, rows in by_scores.items():
+        rows.sort(key=lambda row: row.d_k)
+        ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
+        parts.append(f"{scores} {' and '.join(f'{100 * r.saturated.mean:.2g} % at d_k {r.d_k}' for r in ends)}")
+    return [f"Softmaxes saturated at the end of the training: {'; '.join(parts)}."]
+
+
+# --- how far to trust it ---
+
+
+def trust(report: Summary) -> str:
+    """What holds for all of it, in one sentence."""
+    parts = [_empty(report), *outlier_seeds.phrases(report.rows)[:2], _still_learning(report), _agreement(report)]
+    said = "; ".join([*list(filter(None, parts))[:3], _seeds(report)])
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _empty(report: Summary) -> str:
+    reasons = Counter(why for r in report.rows if r.same_as is None for why in r.missing.values())
+    empty = report.cells - report.finished
+    if empty <= 0:
+        return ""
+    why = ", ".join(f"{short_name(reason, 80)} ({n})" for reason, n in reasons.most_common(2))
+    more = len(reasons) - 2
+    rest = f", and {more} other reason{'s' * (more > 1)}" * (more > 0)
+    return f"{empty} of {report.cells} cells {'is' if empty == 1 else 'are'} empty" + f": {why}{rest}" * bool(why)
+
+
+def _still_learning(report: Summary) -> str:
+    fall = report.last_eighth
+    if fall is None or not fall.still_falling:
+        return ""
+    return f"base still fell {100 * fall.fall:.1f} % over the last eighth of its training: {agreement_text.SPEED}"
+
+
+def _agreement(report: Summary) -> str:
+    found = report.agreement.ppl if report.agreement else None
+    if found is None or found.spearman is None:
+        return ""
+    alone = found.parameter_count_alone
+    beside = "" if alone is None else f", that of the parameter count alone {alone:z.2f}"
+    return f"over {found.rows} rows the rank correlation with the paper is {found.spearman:z.2f}{beside}"
+
+
+def _seeds(report: Summary) -> str:
+    counts = sorted({r.n for r in report.rows if r.n and r.same_as is None})
+    if not counts:
+        return "nothing has been trained to the end"
+    n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{n} seed{'s' * (counts[-1] > 1)} per row"

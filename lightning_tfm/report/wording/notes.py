@@ -1,0 +1,180 @@
+"""The words of a table and of a report: notes, verdicts counted, claims, effects."""
+
+import textwrap
+from collections.abc import Sequence
+
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric
+from lightning_tfm.plural_words import plural
+from lightning_tfm.report.analyses import (
+    agreement_text,
+    compute_multiplier,
+    factors,
+    length_extrapolation_text,
+    row_tuning,
+)
+from lightning_tfm.report.render import text as terminal
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.stats import statistics
+from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.tables import columns
+from lightning_tfm.report.wording import nll_per_word, reference, training_setup
+from lightning_tfm.report.wording.claims import ClaimSummary
+from lightning_tfm.report.wording.headline import base_apart, untested
+from lightning_tfm.report.wording.outlier_seeds import FAR, phrases
+from lightning_tfm.report.wording.verdict import BIAS, FEWER, SCOPE, counted, factors_printed
+from lightning_tfm.report.wording.word import UNTESTABLE, WORDS
+
+SEEDS = "mean ± standard deviation (n-1); of PPL the geometric mean, ± of its logarithms in percent"
+
+
+def beside_ppl(table: Table | Summary) -> list[Metric]:
+    """What is printed after perplexity and the nll per word."""
+    return [METRICS[name] for name in table.metrics if name not in (PPL.name, WORD.name)]
+
+
+def signatures(report: Table | Summary) -> list[str]:
+    """What the scores of translations are, their signatures."""
+    found = {OF_TEXT.name: report.signature} if report.signature else {}
+    return [f"{METRICS[name].label} is {said}" for name, said in (found | (report.signatures or {})).items()]
+
+
+def notes(table: Table, by_nll: bool = True, with_worth: bool = True) -> list[str]:
+    """What the numbers are, and why cells are empty. Without the notes of columns that are not shown."""
+    found = ["dev PPL is per token, end token included" + "".join(f"; {x}" for x in signatures(table))]
+    found += [note for note in nll_per_word.notes(table) if by_nll or note not in nll_per_word.MEANINGS]
+    if table.scale:
+        found.append(f"{columns.scale(table.scale, table.rows)}; {columns.sizes(table.rows)}")
+    elif columns.resized(table.rows):
+        found.append(columns.sizes(table.rows))
+    if rest := columns.unchanged(table.rows):
+        found.append(f"the same in every row: {rest}")
+    if len(table.seeds) > 1:
+        found.append(f"{len(table.seeds)} seeds: {SEEDS}")
+    found += apart(table) + twins(table.rows) + elsewhere(table.rows) + row_tuning.notes(table.tuning)
+    found += compute_multiplier.notes(table.rows) * with_worth
+    return found + left_out(table.rows)
+
+
+def left_out(rows: Sequence[SummaryRow]) -> list[str]:
+    """Why cells are empty: a line for each reason, with the row and seed of every cell."""
+    cells: dict[str, list[str]] = {}
+    for row in rows:
+        for seed, why in row.missing.items():
+            cells.setdefault(why, []).append(f"{row.name}/{seed}")
+    return [f"{why}: {', '.join(names)}" for why, names in cells.items()]
+
+
+def twins(rows: Sequence[SummaryRow]) -> list[str]:
+    """A sentence on the rows that are other rows, none where there are none."""
+    said = [f"{row.name} is {row.same_as}" for row in rows if row.same_as]
+    return [f"{', '.join(said)}: the same runs, so no comparison of {'its' if len(said) == 1 else 'their'} own"] * bool(
+        said
+    )
+
+
+def apart(report: Table | Summary) -> list[str]:
+    """How many rows are hidden, and what of them counts."""
+    found = report.hidden or []
+    return [f"{plural(len(found), 'row')} hidden ({', '.join(r.name for r in found)}): in every correction"] * bool(
+        found
+    )
+
+
+def elsewhere(rows: Sequence[SummaryRow]) -> list[str]:
+    """What others print of the rows' changes: a line for each source, its rows first."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.elsewhere:
+            found.setdefault(row.elsewhere, []).append(row.name)
+    return [f"{', '.join(names)}, elsewhere: {said}" for said, names in found.items()]
+
+
+# --- the words of a report ---
+
+
+def to_words(report: Summary, width: int) -> str:
+    """For the terminal, below the table: the verdicts in each metric, and the claims."""
+    lines = _untested(report) or [*word_counts(report), *map(claim_line, report.claims)]
+    told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
+    beyond = length_extrapolation_text.section(report.beyond)
+    return told + (f"\n{beyond.title}\n\n{terminal.to_text(beyond.blocks, width)}" if beyond.blocks else "")
+
+
+def _untested(report: Summary) -> list[str]:
+    """Why no row has a verdict, and what gives it one; empty where any has."""
+    found = [found for row in report.rows for metric in report.metrics if (found := row.metric(metric).difference)]
+    if not found or any(one.verdict != UNTESTABLE for one in found):
+        return []
+    if any(FEWER not in one.why for one in found):
+        return [untested(report)]
+    first = min(report.seeds)
+    more = f"--seeds {first}-{first + statistics.LEAST - 1} gives every row a verdict; finished runs are not repeated."
+    return [untested(report), more]
+
+
+def word_counts(report: Summary) -> list[str]:
+    """How often each verdict occurs, by metric."""
+    lines = []
+    for metric in report.metrics:
+        found = counted(report.rows, metric)
+        parts = [f"{n} {WORDS[word].shown}" for word, n in found.items()]
+        rows = plural(sum(found.values()), "row")
+        lines.append(f"{METRICS[metric].label}, {rows}: {'; '.join(parts) or 'none'} ({SCOPE})")
+    return lines
+
+
+def looked(report: Summary) -> str:
+    """How often the results were looked at; empty where seeds were fixed beforehand."""
+    if report.looks is None:
+        return ""
+    done = f"{len(report.looks)} of at most {report.most_looks} interim analyses so far"
+    return f"seeds were added to undecided rows, {done}"
+
+
+def claim_line(claim: ClaimSummary) -> str:
+    """“Text” word (p)."""
+    return f"“{claim.text}” {claim.verdict}" + ("" if claim.p is None else f" (p {claim.p:.2g})")
+
+
+def brief_notes(report: Summary) -> list[str]:
+    """Below the tables with tests in a terminal."""
+    notes = [*base_apart(report), *reference.said(report), *nll_per_word.notes(report)]
+    notes.append(f"{SEEDS}; marginal {report.level} % intervals; verdicts use p (BH), over the rows of a metric")
+    if report.scale:
+        notes.append(columns.scale(report.scale, report.rows))
+    elif columns.resized(report.rows):
+        notes.append(columns.sizes(report.rows))
+    notes += [*apart(report), *twins(report.rows), *row_tuning.notes(report.tuning), *phrases(report.rows)]
+    notes += left_out(report.rows)
+    return [*notes, *effects(report)]
+
+
+def effects(report: Summary) -> list[str]:
+    """A line for each effect of a grid."""
+    return [factors.line(effect) for effect in report.factors.effects] if report.factors else []
+
+
+def tested_notes(report: Summary) -> list[str]:
+    """Below the table with tests."""
+    notes = [
+        *base_apart(report),
+        *reference.said(report),
+        *nll_per_word.notes(report),
+        f"{SEEDS}; intervals are marginal {report.level} % ones; verdicts go by p (BH), "
+        "corrected over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; "
+        + ("; ".join(signatures(report)) or f"{OF_TEXT.label} is not known yet" * (OF_TEXT.name in report.metrics)),
+        *word_counts(report),
+    ]
+    notes += [BIAS] * factors_printed(report.rows)
+    if report.looks is not None:
+        notes.append(f"{looked(report)}; p is corrected for that too, intervals are at {report.level} %")
+    notes += columns.trained(report.scale, report.rows)
+    notes += apart(report) + twins(report.rows) + elsewhere(report.rows) + row_tuning.notes(report.tuning)
+    notes += compute_multiplier.notes(report.rows)
+    notes += training_setup.notes(report.regime, columns.of_the_paper(report.rows))
+    notes += agreement_text.notes(report.agreement, report.last_eighth)
+    notes += map(claim_line, report.claims)
+    notes += effects(report)
+    about = f" (more than {FAR:g} median absolute deviations above the median; they stay in every number)"
+    notes += [f"{phrase}{about}" for phrase in phrases(report.rows)]
+    return notes + [f"{row.name}, seed {seed}: {why}" for row in report.rows for seed, why in row.missing.items()]

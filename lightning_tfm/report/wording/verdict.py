@@ -1,0 +1,196 @@
+"""What a study says about a row of the paper's table, as one verdict word for each metric.
+
+Rules. The paper printed single runs, so its differences are noisy too: a run of its size has a standard deviation over
+seeds of sigma (`Metric.sigma`), and a printed difference is *clear* only beyond tau = 2 sqrt(2) sigma: 15 of its 19
+rows in perplexity, 4 in BLEU. With P the printed difference to base, d ours with standard error se and df degrees of
+freedom, *found* is a p below the level after the correction over the rows of the metric (report/stats/multiplicity.py);
+nu = (se^2 + 2 sigma^2)^2 / (se^4 / df), m = t_nu sqrt(se^2 + 2 sigma^2) with the two-sided 95 % point of Student's t;
+*compatible* is |d - P| <= m, *resolved* m <= |P| / 2. Without the second, noise makes rows compatible.
+
+    reproduced                          |P| > tau, found, the same sign, compatible, resolved
+    same direction                      |P| > tau, found, the same sign, otherwise; with d / P and its interval, or
+                                        "size unclear" where it is compatible but not resolved
+    contradicted                        |P| > tau, found, the opposite sign
+    differs where the paper shows none  |P| <= tau, found, our interval outside P ± tau
+    found here, paper unclear           |P| <= tau, found, otherwise
+    smaller than printed                only at full size: |P| > tau, not found, a one-sided 99 % bound below P / 2
+    no difference, as in the paper      |P| <= tau, not found, both one-sided tests at 5 % inside ± tau (TOST,
+                                        Schuirmann 1987)
+    undecided                           all else, with the number of seeds that would be needed
+    not testable                        too few seeds of the row or of base
+    diverged (k of n)                   k of its n seeds diverged (runs/divergence.py): no mean, no test
+    not comparable                      a perplexity per other pieces than those of the row it is compared with
+    better, worse                       found, of a row that the paper does not print
+    practically equal                   such a row, not found, both one-sided tests at 5 % inside ± tau
+
+Log PPL is the primary metric. BLEU is a noisy copy of it, and a miniature's has no common unit with the paper's: there
+BLEU has no factor and only the words from "same direction" to "found here, paper unclear", and "undecided". Every word
+is one over seeds (`SCOPE`): another corpus or scale may differ. The tests behind "smaller than printed" and the
+two that speak of equality are not corrected for the number of rows. How often each word is true of simulated studies:
+benchmarks/results/words.txt.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lightning_tfm.metrics import METRICS, PRINTED, Metric
+from lightning_tfm.report.row import Difference, Interval, SummaryRow
+from lightning_tfm.report.stats import statistics
+from lightning_tfm.report.stats.evidence import SMALLER_ALPHA, Evidence
+from lightning_tfm.report.stats.power import MOST
+from lightning_tfm.report.stats.statistics import ALPHA, Estimate
+from lightning_tfm.report.wording.word import (
+    BETTER,
+    CONTRADICTED,
+    DIFFERS,
+    DIVERGED,
+    EQUAL,
+    NEITHER,
+    REPRODUCED,
+    SAME_DIRECTION,
+    SMALLER,
+    UNCLEAR,
+    UNDECIDED,
+    UNTESTABLE,
+    WORDS,
+    WORSE,
+    Word,
+)
+
+FEWER = "a verdict needs"
+"""in the reason why a row is not testable, where seeds are missing"""
+SCOPE = "over seeds: this corpus, this scale"
+"""what every word speaks of"""
+BIAS = (
+    "Among significant rows, d / P is biased upwards: of 19 rows, half of which differ by 2 standard deviations, "
+    "1.44-fold at 3 seeds, 1.17-fold at 5"
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    word: Word
+    why: str
+    beside: str = ""
+    """what is printed beside the word"""
+    factor: Interval | None = None
+    """d / P with the interval of d, where the two have a common unit; the printed number is taken as exact"""
+
+
+def clear(paper: float, metric: str) -> bool:
+    """Whether a printed difference is more than the noise of single runs."""
+    return abs(paper) > METRICS[metric].clear
+
+
+def judge(
+    evidence: Evidence | None,
+    paper: float | None,
+    metric: str | Metric,
+    full_size: bool,
+    alpha: float = ALPHA,
+    to: str = "base",
+) -> Verdict:
+    """`paper`: the paper's difference to base (log PPL or BLEU), None where it prints no number; `to`: the row that
+    differences are to."""
+    of = METRICS[metric] if isinstance(metric, str) else metric
+    if evidence is None:
+        return Verdict(UNTESTABLE, "no scores")
+    if evidence.untested:
+        few = min(evidence.n, evidence.n_base) < statistics.LEAST
+        return Verdict(UNTESTABLE if few else UNDECIDED, evidence.untested)
+    found, e = evidence.p < alpha, evidence
+    if paper is None:
+        if found:
+            return Verdict(BETTER if of.better(float(e.estimate)) else WORSE, f"differs from {to}")
+        if e.equivalent < alpha:
+            return Verdict(EQUAL, f"inside ± {_region(of)} of {to}", f"± {_region(of)}")
+        return _undecided(e, "no difference found")
+    if abs(paper) > of.clear:
+        return _of_a_clear_one(e, paper, of, found, full_size, to)
+    if found:
+        tau = of.clear
+        if e.lower > paper + tau or e.upper < paper - tau:
+            return Verdict(DIFFERS, f"differs from {to}; the paper's difference is within the noise of single runs")
+        return Verdict(UNCLEAR, f"differs from {to}; the paper's difference is within the noise of single runs")
+    if e.equivalent < alpha and (full_size or of.same_unit):
+        return Verdict(NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
+    return _undecided(e, "neither a difference nor its absence shown")
+
+
+def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_size: bool, to: str) -> Verdict:
+    if not (full_size or of.same_unit):
+        if not found:
+            return _undecided(e, "no difference found")
+        word = SAME_DIRECTION if (e.estimate > 0) == (paper > 0) else CONTRADICTED
+        return Verdict(word, f"differs from {to}; {of.label} here and in the paper have no common unit")
+    lower, upper = sorted((e.lower / paper, e.upper / paper))
+    factor = Interval(float(e.estimate) / paper, lower, upper)
+    told = f"× {factor.estimate:z.2f} [{lower:z.2f}, {upper:z.2f}]"
+    if found and (e.estimate > 0) != (paper > 0):
+        return Verdict(CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor)
+    if found:
+        compatible, resolved = agrees(e, paper, of.sigma or 0.0)
+        if compatible and resolved:
+            return Verdict(REPRODUCED, f"differs from {to} as in the paper, in direction and size", told, factor)
+        beside = "size unclear" if compatible else told
+        return Verdict(SAME_DIRECTION, f"differs from {to} in the paper's direction", beside, factor)
+    if full_size and e.half < SMALLER_ALPHA:
+        return Verdict(SMALLER, "no difference found, and less than half of the printed one", told, factor)
+    return _undecided(e, "no difference found", factor)
+
+
+def agrees(e: Estimate, paper: float, sigma: float) -> tuple[bool, bool]:
+    """(compatible, resolved): whether the sizes agree within the noise of both, and whether that noise lets one say."""
+    squared = float(e.se) ** 2 + 2 * sigma**2
+    nu = squared**2 / (float(e.se) ** 4 / float(e.df))
+    m: float = statistics.t_isf(ALPHA / 2, nu).item() * math.sqrt(squared)
+    return abs(float(e.estimate) - paper) <= m, m <= abs(paper) / 2
+
+
+FALSE = {
+    REPRODUCED: (0.2, 0.0),
+    SAME_DIRECTION: (0.1, 0.4),
+    CONTRADICTED: (0.5, 4.2),
+    DIFFERS: (2.6, 28.9),
+    UNCLEAR: (6.0, 5.4),
+    SMALLER: (0.0, 0.0),
+    NEITHER: (0.0, 0.0),
+    BETTER: (0.6, 6.5),
+    WORSE: (0.3, 1.0),
+    EQUAL: (0.0, 0.0),
+}
+"""share of its uses in which a word was false, in %, in log PPL and in BLEU: the highest of the kinds of simulated
+studies of five seeds or more in which it was said 20 times (benchmarks/results/words.txt)"""
+
+
+def phrase(difference: Difference) -> str:
+    """A word with what belongs beside it."""
+    word, beside = WORDS[difference.verdict].shown, difference.beside
+    return f"{word} ({beside})" if difference.verdict == DIVERGED else ", ".join(filter(None, [word, beside]))
+
+
+def counted(rows: Sequence[SummaryRow], metric: str) -> dict[str, int]:
+    """How often each verdict occurs in the report's rows."""
+    differences = [row.metric(metric).difference for row in rows]
+    found = [difference.verdict for difference in differences if difference]
+    return {word: found.count(word) for word in Word if word in found}
+
+
+def factors_printed(rows: Sequence[SummaryRow]) -> bool:
+    """Whether d / P is shown beside a word that was found, so that `BIAS` belongs there too."""
+    found = [d for row in rows for metric in PRINTED if (d := row.metric(metric).difference)]
+    return any(d.verdict in (REPRODUCED, SAME_DIRECTION) and d.beside.startswith("×") for d in found)
+
+
+def _region(metric: Metric) -> str:
+    """tau in print."""
+    return metric.size(metric.shown(metric.clear))
+
+
+def _undecided(e: Evidence, why: str, factor: Interval | None = None) -> Verdict:
+    if math.isinf(e.needed) or math.isnan(e.needed):
+        said, beside = f"more than {MOST} seeds", f"> {MOST} seeds"
+    else:
+        said = beside = f"about {e.needed:.0f} seeds"
+    return Verdict(UNDECIDED, f"{why}; {said} would be needed if the difference is as estimated", beside, factor)

@@ -1,0 +1,116 @@
+"""A text scored by a model: perplexity and BLEU, line by line, and by length (by_length.py) where requested."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.bleu import Score as Measured
+from lightning_tfm.bleu import bleu, text_size
+from lightning_tfm.config import Evaluation, Experiment, evaluation_hash
+from lightning_tfm.data.dataset import Prepared, Text
+from lightning_tfm.data.module import evaluation_batches
+from lightning_tfm.data.sources.length_buckets import LongText
+from lightning_tfm.runs.folder import Attempt
+from lightning_tfm.runs.record import Measure, Score, to_plain
+from lightning_tfm.runs.weights import scored
+from lightning_tfm.sums import of_files, signed
+from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
+from lightning_tfm.training.module import TransformerModule
+
+Measuring = Callable[[Evaluation, Sequence[str], Sequence[str]], dict[str, Measured]]
+"""as counting.measured: evaluation, translations, references -> metric that it names -> its score"""
+
+
+def score_split(
+    module: TransformerModule,
+    text: Text,
+    split_name: str,
+    how: Evaluation,
+    rank: int,
+    world: int,
+    attempt: Attempt,
+    measured: Measuring,
+) -> Score | None:
+    """Perplexity and BLEU of one split; rank 0 writes the score, the translations and the per-line record.
+
+    None on the other ranks. Without a source there is nothing to translate: only perplexity. `measured` scores by what
+    `how.metrics` names.
+    """
+    split = text.split(split_name)
+    translated = module.experiment.data.translated
+    lines = evaluate_lines(module, evaluation_batches(split)[rank::world], len(split), how if translated else None)
+    if rank != 0:
+        return None
+    experiment = replace(module.experiment, evaluation=how)
+    name = evaluation_hash(experiment, text.fingerprint(split_name))
+    hypotheses = [text.tokenizer.decode(line.pieces or []) for line in lines] if translated else []
+    references, found = split.target_text(), perplexity(lines)
+    scored = bleu(hypotheses, references, how.bleu_tokenize) if translated else None
+    found_more = measured(how, hypotheses, references) if how.metrics else {}
+    sizes, unit = [text_size(reference) for reference in references], "characters"
+    if not translated:
+        sizes, unit = (
+            [(n, len(reference.encode())) for (n, _), reference in zip(sizes, references, strict=True)],
+            "bytes",
+        )
+    words, count = map(sum, zip(*sizes, strict=True))
+    of_units: dict[str, Any] = {unit: count, f"nll_per_{unit[:-1]}": found.nll / count if count else None}
+    score = Score(
+        split=split_name,
+        weights=how.weights,
+        ppl=found.ppl,
+        nll=found.nll,
+        tokens=found.tokens,
+        bleu=scored.value if scored else None,
+        signature=scored.signature if scored else "",
+        sentences=len(lines),
+        words=words,
+        nll_per_word=found.nll / words if words else None,
+        evaluation_hash=name,
+        **of_units,
+        measures={key: Measure(one.value, one.signature) for key, one in found_more.items()},
+    )
+    ends = (split.source_lengths + 1, split.target_lengths + 1)
+    if isinstance(text, LongText):
+        from lightning_tfm.runs.length_buckets import Scored, by_length
+
+        made = Scored(lines, hypotheses, references, *ends)
+        score = replace(score, by_length=by_length(made, text.limit, how.bleu_tokenize))
+    folder = attempt.folder.scores(name)
+    hyp, table = folder / f"{split_name}.hyp.txt", folder / f"{split_name}.sentences.tsv"
+    if translated:
+        attempt.write(hyp, "".join(f"{line}\n" for line in hypotheses).encode())
+    attempt.write(table, _table(lines, sizes, ends[0], unit).encode())
+    score = replace(score, files=of_files([hyp, table] if translated else [table]))
+    whose = replace(score, run=attempt.folder.path.name)
+    attempt.write_json(folder / f"{split_name}.json", signed(to_plain(whose)))
+    return score
+
+
+def check_metrics(text: Text, split: str, how: Evaluation, measured: Measuring) -> None:
+    """Raise UserError, before anything is trained, where the references of a split cannot be scored this way."""
+    if how.metrics:
+        references = text.split(split).target_text()
+        measured(how, references, references)
+
+
+def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared, measured: Measuring) -> None:
+    """Score the dev text of `e` by its evaluation with a finished run, which was scored by another.
+
+    Raises UserError where the weights are gone.
+    """
+    module = TransformerModule(e, prepared.tokenizer.V)
+    module.transformer.load_state_dict(scored(attempt.folder, e))
+    attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")
+    score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, attempt, measured)
+
+
+def _table(lines: list[Line], sizes: list[tuple[int, int]], source_lengths: np.ndarray, unit: str) -> str:
+    head = f"line\tnll\ttokens\tscore\twords\t{unit}\tsource\tpieces\n"
+    rows = enumerate(zip(lines, sizes, source_lengths.tolist(), strict=True))
+    return head + "".join(
+        f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\t{w}\t{c}\t{source}\t{len(x.pieces or []) + 1}\n"
+        for i, (x, (w, c), source) in rows
+    )

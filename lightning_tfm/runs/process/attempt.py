@@ -1,0 +1,90 @@
+"""One attempt at a run: claim its folder, train, record in words and in the exit code how it ended."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
+from lightning_tfm.runs.outcome import EXIT_CODES, Ending, guarded
+from lightning_tfm.runs.process.forking import exit_on_signals, let_come
+from lightning_tfm.study.cell import Cell
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a study does with a run: train the cell and write result.json through `attempt`."""
+
+    cell: Cell
+    attempt: Attempt
+    threads: int
+    """CPU threads of each process; 0: as the hardware options say"""
+    slot: int
+    """0, 1, … on this machine: workers that run at once have different slots"""
+
+    @property
+    def folder(self) -> RunFolder:
+        return self.attempt.folder
+
+
+def become_run(folder: RunFolder) -> None:
+    """What a process forked for a run does once: stop on signals, print into the run's log."""
+    exit_on_signals()
+    folder.path.mkdir(parents=True, exist_ok=True)
+    log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    # fresh objects: those of the launcher draw on a terminal
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
+    let_come()
+
+
+def attempted(
+    folder: RunFolder, train: Callable[[Attempt], None], score: Callable[[Attempt], None] | None = None
+) -> int:
+    """Claim the run, `train(attempt)` unless it is finished, write outcome.json; the exit code (outcome.TABLE).
+
+    `score(attempt)` handles a finished one.
+    """
+    try:
+        attempt = folder.claim()
+    except RunIsOwned as error:
+        print(error, file=sys.stderr)
+        return EXIT_CODES["owned"]
+
+    def to_the_end() -> None:
+        folder.outcome.unlink(missing_ok=True)
+        if not folder.finished():
+            train(attempt)
+        elif score is not None:
+            score(attempt)
+        if not folder.finished():
+            raise UserError(f"{folder.path}: training ended without result.json")
+
+    try:
+        code = guarded(to_the_end, lambda ending: _leave_outcome(attempt, ending))
+        if code != EXIT_CODES["stale"]:
+            attempt.release()
+    except StaleAttempt as error:
+        print(error, file=sys.stderr)
+        return EXIT_CODES["stale"]
+    return code
+
+
+def _leave_outcome(attempt: Attempt, ending: Ending) -> None:
+    """Write how the run ended. Raises StaleAttempt."""
+    if ending.outcome in ("refused", "stale"):
+        print(f"lightning-tfm: {ending.message}", file=sys.stderr)
+    if ending.outcome == "stale":
+        return
+    try:
+        progress = attempt.folder.read_progress()
+    except UserError:  # damaged, which readers name; how the run ended matters more
+        progress = None
+    step = ending.step or (progress.step if progress else None)
+    try:
+        attempt.write_outcome("failed" if ending.outcome == "refused" else ending.outcome, ending.reason, step)
+    except OSError as full:  # the exit code still says it
+        print(f"outcome.json could not be written: {full}", file=sys.stderr)

@@ -1,0 +1,172 @@
+"""Values of a row that follow others: `{tie: model.d_model / model.h}` the row's own fields, `{of_base: 1/3}` base's.
+
+    model.d_k: {tie: model.d_model / model.h}     whatever width and heads the row finally has
+    model.N: {of_base: 1/3}                       a third of the depth of the base that the row is laid on
+    training.average_every: {of_base: 2/5, if: training.average_last}     nothing where that field of base is 0
+
+The arithmetic knows names of fields (`model.*`, `training.*`), numbers, + - * / and parentheses, and is exact. All at
+the paper's scale, before a miniature divides. A row is resolved when it is laid on a base; a fraction in a
+field of whole numbers is refused: rounded sizes would not be what the row's name says.
+"""
+
+import ast
+import operator
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any
+
+from lightning_tfm.config import Experiment, Model, Training, override
+from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.cell import SOLVE
+
+TIE, OF_BASE, IF = "tie", "of_base", "if"
+LONGEST = 200
+"""characters of an expression"""
+OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+REMEDY = "give base other sizes, leave the row out, or declare your own row with the sizes you mean"
+
+
+def _numbers() -> dict[str, type]:
+    """Dotted names of the fields that a tie may read and set, and whether they are int or float."""
+    default = Experiment()
+    sections: dict[str, Model | Training] = {"model": default.model, "training": default.training}
+    kinds = {f"{name}.{f.name}": type(getattr(s, f.name)) for name, s in sections.items() for f in fields(s)}
+    return {key: kind for key, kind in kinds.items() if kind in (int, float) and key != "training.seed"}
+
+
+NUMBERS = _numbers()
+
+
+def untied(change: dict[str, Any], where: str) -> dict[str, Any]:
+    """The values of a change that follow nothing. Raises UserError if one that does is malformed."""
+    for key, value in change.items():
+        if _is_solved(value):
+            from lightning_tfm.study.match_compute import check_solve
+
+            check_solve(key, value, where)
+        elif isinstance(value, dict):
+            _parsed(key, value, where)
+    return {key: value for key, value in change.items() if not isinstance(value, dict)}
+
+
+def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, Any]:
+    """The change with numbers in place of ties, in the same order.
+
+    Raises UserError where a number does not fit its field, or ties form a circle.
+    """
+    change = {key: value for key, value in change.items() if _acts(base, value)}
+    solved = [key for key, value in change.items() if _is_solved(value)]
+    tied = {key: value for key, value in change.items() if isinstance(value, dict) and key not in solved}
+    trees = {key: _parsed(key, value, where) for key, value in tied.items()}
+    if not trees and not solved:
+        return change
+    for key, name in ((key, name) for key, tree in trees.items() for name in _names(tree) if name in solved):
+        raise UserError(f"{where}: {key} follows {name}, which is solved for")
+    found = {key: value for key, value in change.items() if key not in (*trees, *solved)}
+    for key in [key for key in trees if OF_BASE in change[key]]:
+        share, own = _value(trees.pop(key), base, key, where), _field(base, key)
+        said = f"{key} should be {change[key][OF_BASE]} of base's {own}"
+        found[key] = _fitting(key, share * Fraction(repr(own)), said, where)
+    while trees:
+        ready = [key for key, tree in trees.items() if not trees.keys() & set(_names(tree))]
+        if not ready:
+            raise UserError(f"{where}: {', '.join(trees)} are tied to each other in a circle")
+        experiment = override(base, found, where)
+        for key in ready:
+            tree = trees.pop(key)
+            held = ", ".join(f"{name} {_field(experiment, name)}" for name in dict.fromkeys(_names(tree)))
+            said = f"{key} should be {change[key][TIE]}" + (f" with {held}" if held else "")
+            found[key] = _fitting(key, _value(tree, experiment, key, where), said, where)
+    for key in solved:
+        from lightning_tfm.study.match_compute import solve
+
+        found[key] = solve(base, found, key, change[key], where)
+    return {key: found[key] for key in change}
+
+
+def _is_solved(value: Any) -> bool:
+    """Whether a value of a change makes the row cost as much as base (study/match_compute.py)."""
+    return isinstance(value, dict) and SOLVE in value
+
+
+def _acts(base: Experiment, value: Any) -> bool:
+    """Whether a value of a change takes part over this base."""
+    return not isinstance(value, dict) or IF not in value or bool(_field(base, value[IF]))
+
+
+def _parsed(key: str, value: dict[str, Any], where: str) -> ast.expr:
+    """The expression of a tie, all its names and operations known."""
+    if list(value) not in ([TIE], [OF_BASE], [TIE, IF], [OF_BASE, IF]):
+        raise UserError(f"{where}: {key}={value!r}: expected a value, {{{TIE}: EXPRESSION}} or {{{OF_BASE}: NUMBER}}")
+    if IF in value and value[IF] not in NUMBERS:
+        raise UserError(f"{where}: {key}.{IF}={value[IF]!r}: unknown field: {_near(str(value[IF]))}")
+    if key not in NUMBERS:
+        raise UserError(
+            f"{where}: {key}={value!r}: only numbers of a model or training can follow others: " + _near(key)
+        )
+    (kind, text) = next(iter(value.items()))
+    if isinstance(text, bool) or not isinstance(text, str | int | float) or len(str(text)) > LONGEST:
+        raise UserError(f"{where}: {key}.{kind}={text!r}: expected arithmetic such as model.d_model / model.h, or 1/3")
+    try:
+        tree = ast.parse(str(text).strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise UserError(f"{where}: {key}.{kind}={text!r}: not arithmetic") from None
+    _check(tree, f"{where}: {key}.{kind}={text!r}")
+    if kind == OF_BASE and _names(tree):
+        raise UserError(f"{where}: {key}.{kind}={text!r}: expected a number such as 1/3; fields go into {TIE}")
+    return tree
+
+
+def _near(name: str) -> str:
+    return nearest(name, tuple(NUMBERS))
+
+
+def _check(node: ast.expr, said: str) -> None:
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATIONS:
+            _check(left, said)
+            _check(right, said)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            _check(operand, said)
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool) and abs(number) < 1e12:
+            return
+        case ast.Attribute(value=ast.Name()):
+            if (name := ast.unparse(node)) not in NUMBERS:
+                raise UserError(f"{said}: unknown field '{name}': {_near(name)}")
+        case _:
+            raise UserError(f"{said}: '{ast.unparse(node)}': only fields, numbers, + - * / and parentheses")
+
+
+def _names(node: ast.expr) -> list[str]:
+    return [ast.unparse(part) for part in ast.walk(node) if isinstance(part, ast.Attribute)]
+
+
+def _value(node: ast.expr, experiment: Experiment, key: str, where: str) -> Fraction:
+    match node:
+        case ast.BinOp(left=left, op=op, right=right):
+            one, other = (_value(part, experiment, key, where) for part in (left, right))
+            if isinstance(op, ast.Div) and other == 0:
+                raise UserError(f"{where}: {key} should be {ast.unparse(node)}, a division by zero; {REMEDY}")
+            return Fraction(OPERATIONS[type(op)](one, other))
+        case ast.UnaryOp(operand=operand):
+            return -_value(operand, experiment, key, where)
+        case ast.Constant(value=number):
+            return Fraction(repr(number))
+    return Fraction(repr(_field(experiment, ast.unparse(node))))
+
+
+def _field(experiment: Experiment, name: str) -> int | float:
+    section, field = name.split(".")
+    found: int | float = getattr(getattr(experiment, section), field)
+    return found
+
+
+def _fitting(key: str, number: Fraction, said: str, where: str) -> int | float:
+    """As the field holds it; exact, or refused."""
+    if NUMBERS[key] is float:
+        return float(number)
+    if number.denominator != 1:
+        raise UserError(f"{where}: {said}, which is {number}, not a whole number; {REMEDY}")
+    if number < 1:
+        raise UserError(f"{where}: {said}, which is {number}; {REMEDY}")
+    return int(number)

@@ -1,0 +1,1 @@
+"""The user's own modules: found, loaded, and identified by their code."""

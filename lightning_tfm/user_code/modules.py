@@ -1,0 +1,200 @@
+"""The user's modules that a module reaches by its imports: their content decides what its classes compute.
+
+They are read from the source, those inside functions and below `if` too, and found without being imported. A module
+whose name is made only while the program runs is not seen; the record says where an environment variable is read.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import re
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache, lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import packages_distributions
+from itertools import accumulate
+from pathlib import Path
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.user_code.identity import Reader, Slice
+from lightning_tfm.user_code.statements import Statement, statements
+
+LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
+"""packages whose version is recorded: their source is not the user's"""
+READS = re.compile(r"(\w+\.)?(getenv|environ(\.(get|pop|setdefault))?)")
+_STANDARD = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+
+
+def see_working_directory() -> None:
+    """Let the user's modules be imported from the working directory, as `python -m` does and a script does not."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+
+
+def reached(names: Iterable[str]) -> dict[str, bytes]:
+    """Module -> its file, for the user's modules that the imported modules `names` import, and so on; in order.
+
+    Without `names` themselves. Importing a.b.c runs a and a.b, which count too; the packages around `names` count
+    unless they are empty. Raises UserError for a file that is not Python.
+    """
+    start = {name: sys.modules[name] for name in names}
+    wholes = {whole for name in start for whole in _wholes(name)}
+    tops = {name.partition(".")[0] for name in start}
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in sorted(wholes)}
+    todo = [(name, Path(file), sys.modules[name].__package__ or "") for name, file in files.items() if file]
+    empty = {name for name, file, _ in todo if name not in start and not file.read_bytes().strip()}
+    seen, found = set(files), {}
+    while todo:
+        name, file, package = todo.pop()
+        found[name] = file.read_bytes()
+        for target in _imports(file, found[name], package) if file.suffix == ".py" else ():
+            for whole in _wholes(target):
+                empty -= {target}
+                if whole in seen:
+                    continue
+                seen.add(whole)
+                spec = _find(whole)
+                if spec is not None and spec.has_location and _is_users(whole, Path(spec.origin or ""), tops):
+                    inside = whole if spec.submodule_search_locations is not None else whole.rpartition(".")[0]
+                    todo.append((whole, Path(spec.origin or ""), inside))
+    return {name: found[name] for name in sorted(found.keys() - start.keys() - empty)}
+
+
+def code_digest(names: Collection[tuple[str, str]]) -> tuple[str, list[str]]:
+    """sha256 of the code that these names, (imported module, name in it), compute by (user_code/identity.py), and the
+    modules of which all counts since their source does not say what is used.
+
+    Raises UserError for a module without a source file, and for a file that is not Python.
+    """
+    for module in dict(names):
+        if not getattr(sys.modules[module], "__file__", None):
+            raise UserError(f"the module {module} has no source file to identify it by")
+    found = Slice(_reader({module for module, _ in names}))
+    return found.digest(sorted(names)), sorted(found.unread)
+
+
+def _reader(start: Collection[str]) -> Reader:
+    tops = {name.partition(".")[0] for name in start}
+
+    @cache
+    def read(name: str) -> tuple[Statement, ...] | bytes | None:
+        if name in start:
+            file, package = Path(sys.modules[name].__file__ or ""), sys.modules[name].__package__ or ""
+        else:
+            spec = _find(name) if name else None
+            if spec is None or not spec.has_location or not _is_users(name, Path(spec.origin or ""), tops):
+                return None
+            file = Path(spec.origin or "")
+            package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+        source = file.read_bytes()
+        if file.suffix != ".py":
+            return source
+        try:
+            return statements(source, package)
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"{file}: your own class imports it, and it is not Python ({error})") from error
+
+    return read
+
+
+def source_digest(cls: type) -> str:
+    """sha256 of the module of an imported class, and of what of the user's own that imports."""
+    digest = hashlib.sha256(inspect.getsource(sys.modules[cls.__module__]).encode())
+    for name, source in reached([cls.__module__]).items():
+        digest.update(name.encode() + b"\0" + source)
+    return digest.hexdigest()
+
+
+def variables_read(paths: Iterable[str]) -> list[str]:
+    """For the list `inexact` of a run's record: environment variables that classes at these import paths read.
+
+    By their names, or by the expressions that make them, in the modules that `reached` sees.
+    """
+    names = {path.rpartition(".")[0] for path in paths} & sys.modules.keys()
+    files = [Path(sys.modules[name].__file__ or "") for name in names]
+    sources = [file.read_bytes() for file in files if file.suffix == ".py"] + [*reached(names).values()]
+    found = {name for source in sources for node in ast.walk(ast.parse(source)) for name in _variable(node)}
+    said = "your own class reads the environment variable {}, whose value is not part of the run's name"
+    return [said.format(name) for name in sorted(found)]
+
+
+def _variable(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Call) and node.args:
+        of, key = node.func, node.args[0]
+    elif isinstance(node, ast.Subscript):
+        of, key = node.value, node.slice
+    else:
+        return
+    if READS.fullmatch(ast.unparse(of)):
+        yield str(key.value) if isinstance(key, ast.Constant) else ast.unparse(key)
+
+
+def _wholes(name: str) -> list[str]:
+    """a, a.b, a.b.c of a.b.c."""
+    return list(accumulate(name.split("."), "{}.{}".format))
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """Where `name` would be imported from; None for what is not a module. Imports nothing."""
+    top, *wholes = _wholes(name)
+    if top in LIBRARIES:
+        return None
+    loaded = sys.modules.get(top)
+    spec = importlib.util.find_spec(top) if loaded is None else loaded.__spec__
+    for whole in wholes:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(whole, spec.submodule_search_locations)
+    return spec
+
+
+def _is_users(name: str, file: Path, tops: Collection[str]) -> bool:
+    """Whether a module is neither Python's own nor of an installed package, unless that is one of `tops`."""
+    if {"site-packages", "dist-packages"} & set(file.parts):
+        top = name.partition(".")[0]
+        return top in tops or top not in _distributed()
+    return not any(file.resolve().is_relative_to(folder) for folder in _STANDARD)
+
+
+@cache
+def _distributed() -> Collection[str]:
+    """Modules that come with a distribution, which has a version; others are merely in the same folder."""
+    return packages_distributions().keys()
+
+
+def _imports(file: Path, source: bytes, package: str) -> frozenset[str]:
+    try:
+        return _named(source, package)
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{file}: your own class imports it, and it is not Python ({error})") from error
+
+
+@lru_cache(1024)
+def _named(source: bytes, package: str) -> frozenset[str]:
+    """What the imports of a module inside `package` name: modules, and what they take from them."""
+    return frozenset(name for node in ast.walk(ast.parse(source)) for name in _of(node, package) if name)
+
+
+def _of(node: ast.AST, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        yield from (alias.name.partition(".")[0] for alias in node.names if not alias.asname)  # the name that it binds
+    elif isinstance(node, ast.ImportFrom):
+        parts = _above(package, node.level)
+        base = ".".join([*parts, *([node.module] if node.module else [])])
+        yield base
+        yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if called in ("__import__", "import_module") and isinstance(node.args[0].value, str):
+            name = node.args[0].value.lstrip(".")
+            named = [a.value for a in node.args[1:] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            yield ".".join([*_above(named[0] if named else package, len(node.args[0].value) - len(name)), name])
+
+
+def _above(package: str, level: int) -> list[str]:
+    """The packages that `level` dots at the head of a name mean, in a module inside `package`."""
+    return package.split(".")[: len(package.split(".")) + 1 - level] if level else []

@@ -1,0 +1,195 @@
+"""Files that others are writing, read again only when they have changed; the attempts at a run. Nothing here writes."""
+
+import json
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from lightning_tfm.runs.folder import GRACE
+from lightning_tfm.runs.record import Claimed, read_small
+
+Found = TypeVar("Found")
+Stamp = tuple[int, int, int] | None
+"""What shows that a file has changed: time of its last change in nanoseconds, size, inode; None: no file"""
+
+
+def stamp(path: Path | str) -> Stamp:
+    """The stamp of a file or folder; None if there is none, or none that may be read."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class Kept(Generic[Found]):
+    """What `read` made of a file, until the file changes; for the `most` that were requested last."""
+
+    def __init__(self, read: Callable[[Path], Found], most: int = 100_000) -> None:
+        self._read, self._most = read, most
+        self._known: OrderedDict[Path, tuple[Stamp, Found]] = OrderedDict()
+
+    def __call__(self, path: Path) -> Found:
+        # the stamp comes first: a file that changes while being read is read again
+        now = stamp(path)
+        known = self._known.get(path)
+        if known is None or known[0] != now:
+            known = self._known[path] = (now, self._read(path))
+        self._known.move_to_end(path)
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return known[1]
+
+
+class Lines:
+    """A file of JSON objects, one a line, that grows at its end or is replaced: each line is read once.
+
+    A last line that is still being written waits for the next look. One that is not an object, or not `whole`, is
+    omitted and counted.
+    """
+
+    def __init__(self, path: Path, whole: Callable[[dict[str, Any]], bool] = lambda record: True) -> None:
+        self._path, self._whole = path, whole
+        self._begin()
+
+    def _begin(self) -> None:
+        self._stamp: Stamp = None
+        self._read = self._count = self._first = 0
+        self.records: list[dict[str, Any]] = []
+        self.damaged = 0
+        """lines that were left out"""
+
+    def look(self) -> None:
+        """Read what came since the last look."""
+        now = stamp(self._path)
+        if now == self._stamp:
+            return
+        if now is None or self._stamp is None or now[2] != self._stamp[2] or now[1] < self._read:
+            self._begin()
+        try:
+            with open(self._path, "rb", buffering=0) as file:
+                file.seek(self._read)
+                data = file.read()
+        except OSError:
+            return
+        self._stamp = now
+        data = data[: data.rfind(b"\n") + 1]
+        self._read += len(data)
+        lines = data.split(b"\n")[:-1]
+        found = _at_once(lines)
+        if found and all(map(self._whole, found)):
+            self._count += len(found)
+            self.records += found
+            return
+        for one in found or map(_object, lines):
+            self._take(one)
+
+    def _take(self, found: dict[str, Any] | None) -> None:
+        self._count += 1
+        if found is not None and self._whole(found):
+            self.records.append(found)
+            return
+        self.damaged += 1
+        self._first = self._first or self._count
+
+    @property
+    def words(self) -> str:
+        """What is damaged; empty for nothing."""
+        if not self.damaged:
+            return ""
+        lines = "1 damaged line" if self.damaged == 1 else f"{self.damaged} damaged lines"
+        return f"{self._path.name}: {lines} left out, the first is line {self._first}"
+
+
+def _at_once(lines: list[bytes]) -> list[dict[str, Any]]:
+    """The object of each line, read as one array in a quarter of the time; empty if that does not show each by
+    itself.
+
+    Every line holds one opening brace, its first character: equally many objects and lines mean one in each.
+    """
+    from pydantic_core import from_json  # a third of json's time, and useless to those who read no curve
+
+    text = b",\n".join(lines)  # no line holds a line end
+    if text.count(b"{") != len(lines) or text[:1] != b"{" or text.count(b",\n{") != len(lines) - 1:
+        return []
+    try:
+        found = from_json(b"[%b]" % text)
+    except ValueError:
+        return []
+    return found if len(found) == len(lines) and all(type(one) is dict for one in found) else []
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def tail(path: Path, lines: int, most: int = 65_536) -> str:
+    """The last lines of a text; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - most))
+            found = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(found[-lines:])
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty where there is none or it holds something else."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """One of the attempts at a run. Times are seconds since 1970."""
+
+    number: int
+    started: float
+    ended: float | None
+    owner: str
+    heard: float | None
+    """last heartbeat, while it has not ended"""
+    alive: bool
+    """by this machine's clock, where `RunFolder.owner` asks the file server's"""
+    surely_over: bool
+    """it will not come back: it ended, or its process on this machine is gone"""
+
+
+def read_attempts(folder: Path) -> list[AttemptView]:
+    """The attempts at the run in `folder`, oldest first; those whose record is half-written are left out."""
+    try:
+        files = sorted((folder / "attempts").glob("[0-9]*.json"))
+    except OSError:
+        return []
+    found = [_attempt(file) for file in files]
+    return [one for one in found if one is not None]
+
+
+def _attempt(file: Path) -> AttemptView | None:
+    try:
+        found = read_small(Claimed, file)
+    except ValueError:
+        return None
+    if found is None:
+        return None
+    try:
+        heard = file.with_suffix(".beat").stat().st_mtime
+    except OSError:
+        heard = None
+    over = found.ended is not None or found.owner.gone()
+    silent = heard is None or time.time() - heard > GRACE
+    alive = not over and not silent
+    return AttemptView(found.number, found.time, found.ended, str(found.owner), heard, alive, over)

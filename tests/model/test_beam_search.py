@@ -1,0 +1,224 @@
+"""Beam search against exhaustive search, a plain search without cache or early stop, and teacher-forced scores."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_tfm.accel.onednn import PackedTransformer, can_pack
+from lightning_tfm.config import Model
+from lightning_tfm.model.beam_search import CachedDecoder, Hypothesis, beam_search, top
+from lightning_tfm.model.one_stack import make_model
+from lightning_tfm.model.transformer import SequenceModel
+from lightning_tfm.registry import LAYERS, SCHEMES
+from lightning_tfm.special_tokens import BOS, EOS, PAD
+
+SIZES = {"N": 2, "d_model": 14, "d_ff": 11, "h": 3, "d_k": 4, "d_v": 5, "P_drop": 0.1, "max_positions": 64}
+
+
+def build(V: int, seed: int = 0, sharpness: float = 3.0, **change) -> SequenceModel:
+    """A random model in float64; larger `sharpness` makes its distributions more pointed."""
+    model = make_model(Model(**(SIZES | change)), V, seed).double().eval()
+    with torch.no_grad():
+        model.embedding_WD *= sharpness
+    return model
+
+
+@torch.no_grad()
+def prefer(model: SequenceModel, likely: list[int], unlikely: list[int]) -> None:
+    """Make some pieces nearly certain and others nearly impossible after any history (post-norm models)."""
+    direction = torch.randn(14, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    model.decoder[-1].residual_3.norm.bias.copy_(direction)
+    model.embedding_WD[likely] = direction
+    model.embedding_WD[unlikely] = -direction
+
+
+def pad(rows: list[list[int]]) -> torch.Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+
+
+def sources(V: int, count: int, longest: int, seed: int = 0) -> list[list[int]]:
+    g = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(0, longest + 1, (count,), generator=g).tolist()
+    return [[*torch.randint(4, V, (n,), generator=g).tolist(), EOS] for n in lengths]
+
+
+@torch.no_grad()
+def forced(model: SequenceModel, source: list[int], pieces: list[int]) -> float:
+    """log P(pieces, end | source), teacher-forced."""
+    logits = model(torch.tensor([source]), torch.tensor([[BOS, *pieces]]))[0].log_softmax(-1)
+    return sum(float(logits[t, piece]) for t, piece in enumerate([*pieces, EOS]))
+
+
+def penalty(length: int, alpha: float) -> float:
+    return ((5 + length) / 6) ** alpha
+
+
+@torch.no_grad()
+def plain_search(model, source: list[int], beam: int, alpha: float, extra: int, n_best: int) -> list[Hypothesis]:
+    """One sentence, no cache, no early stop: every beam runs to the length limit.
+
+    An end is taken where it is among what the beam keeps, or where nothing else may follow.
+    """
+    limit = len(source) + extra
+    beams: list[tuple[float, list[int]]] = [(0.0, [])]
+    done: list[Hypothesis] = []
+    for length in range(1, limit + 1):
+        rows = model(
+            torch.tensor([source]).expand(len(beams), -1), torch.tensor([[BOS, *pieces] for _, pieces in beams])
+        )
+        rows = rows[:, -1].log_softmax(-1)
+        ends = [(total + float(row[EOS]), pieces) for (total, pieces), row in zip(beams, rows, strict=True)]
+        more = [
+            (total + float(row[piece]), [*pieces, piece])
+            for (total, pieces), row in zip(beams, rows, strict=True)
+            for piece in range(model.V)
+            if piece not in (PAD, BOS, EOS)
+        ]
+        more = sorted(more, key=lambda x: -x[0])
+        everything = len(more) < beam
+        for total, pieces in ends:
+            if length == limit or everything or total >= more[:beam][-1][0]:
+                done.append(Hypothesis(pieces, total / penalty(length, alpha), total))
+        beams = more[:beam]
+    return sorted(done, key=lambda x: -x.score)[:n_best]
+
+
+def same(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
+    assert [x.pieces for x in found] == [x.pieces for x in expected]
+    assert [x.score for x in found] == pytest.approx([x.score for x in expected], abs=1e-10)
+    assert [x.logprob for x in found] == pytest.approx([x.logprob for x in expected], abs=1e-10)
+
+
+@pytest.mark.parametrize(("alpha", "seed"), [(0.0, 0), (0.6, 1), (1.3, 2)])
+def test_as_wide_as_the_space_is_exhaustive(alpha, seed):
+    V, extra = 7, 2
+    letters = [1, 4, 5, 6]
+    model = build(V, seed)
+    for source in ([EOS], [5, EOS], [4, 6, EOS]):
+        limit = len(source) + extra
+        everything = [list(x) for n in range(limit) for x in itertools.product(letters, repeat=n)]
+        expected = []
+        for pieces in everything:
+            logprob = forced(model, source, pieces)
+            expected.append(Hypothesis(pieces, logprob / penalty(len(pieces) + 1, alpha), logprob))
+        expected.sort(key=lambda x: -x.score)
+        found = beam_search(model, torch.tensor([source]), len(everything), alpha, extra, n_best=len(everything))[0]
+        same(found, expected)
+        same(beam_search(model, torch.tensor([source]), len(everything), alpha, extra)[0], expected[:1])
+
+
+@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 1), (4, 1), (4, 4), (5, 3)])
+@pytest.mark.parametrize("sharpness", [1.0, 4.0])
+def test_the_early_stop_loses_nothing(beam, n_best, sharpness):
+    for seed, alpha in enumerate((0.0, 0.6, 1.5)):
+        model, rows = build(11, seed, sharpness), sources(11, 4, 4, seed)
+        found = beam_search(model, pad(rows), beam, alpha, 5, n_best)
+        for source, hypotheses in zip(rows, found, strict=True):
+            same(hypotheses, plain_search(model, source, beam, alpha, 5, n_best))
+
+
+def test_it_does_stop_early(monkeypatch):
+    steps = []
+    step = CachedDecoder.step
+    monkeypatch.setattr(CachedDecoder, "step", lambda self, *a: steps.append(len(self.allowed)) or step(self, *a))
+    model = build(11, 1, 4.0)
+    prefer(model, [EOS], [])
+    beam_search(model, pad(sources(11, 6, 5)), 4, 0.6, 50)
+    assert len(steps) < 20
+
+
+def test_sentences_leave_the_batch_one_by_one(monkeypatch):
+    widths = []
+    step = CachedDecoder.step
+    monkeypatch.setattr(CachedDecoder, "step", lambda self, *a: widths.append(len(self.allowed)) or step(self, *a))
+    beam_search(build(13, 1), pad([[5, 6, 7, 8, EOS], [9, EOS], [10, 11, EOS]]), 2, 0.6, 3)
+    assert widths[0] == 3 and widths[-1] < 3 and widths == sorted(widths, reverse=True)
+
+
+@pytest.mark.parametrize("layer", sorted(LAYERS))
+def test_every_layer_type_finds_what_a_full_recomputation_finds(layer):
+    model = build(11, 1, 4.0, layer=layer, kernel=2, neighbourhood=2)
+    prefer(model, [], [EOS])
+    rows = sources(11, 3, 3, 1)
+    for source, found in zip(rows, beam_search(model, pad(rows), 3, 0.6, 5, 2), strict=True):
+        same(found, plain_search(model, source, 3, 0.6, 5, 2))
+        assert len(found[0].pieces) > 4
+
+
+@pytest.mark.parametrize("positions", sorted(SCHEMES))
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_batch_is_one_by_one_and_scores_are_forced_scores(positions, norm):
+    model = build(13, 2, positions=positions, norm=norm, target_spaces=2)
+    rows = sources(13, 5, 6)
+    together = beam_search(model, pad(rows), 4, 0.6, 8, n_best=3)
+    for source, found in zip(rows, together, strict=True):
+        same(found, beam_search(model, torch.tensor([source]), 4, 0.6, 8, n_best=3)[0])
+        assert [x.score for x in found] == sorted((x.score for x in found), reverse=True)
+        assert len({tuple(x.pieces) for x in found}) == len(found) == 3
+        for x in found:
+            assert x.logprob == pytest.approx(forced(model, source, x.pieces), abs=1e-10)
+            assert x.score == pytest.approx(x.logprob / penalty(len(x.pieces) + 1, 0.6), abs=1e-12)
+
+
+def test_blocks_find_what_one_search_finds_and_ties_are_topks(monkeypatch):
+    monkeypatch.setattr("lightning_tfm.model.beam_search.LARGE", (4096, 0))
+    g = torch.Generator().manual_seed(4)
+    for W, T, k in ((4096, 10, 4), (8001, 5, 8), (8001, 5, 1), (37_000, 2, 4), (4100, 10, 16), (50, 3, 4)):
+        apart, tied = torch.randn(2, T, W, generator=g), torch.randint(0, 40, (2, T, W), generator=g).float()
+        apart[:, :, :3] = tied[:, :, 5:] = -math.inf
+        edge = apart.clone()
+        edge[:, :, -1] = edge[:, :, W // 2] = 9.0  # in the last, shorter block; the best twice
+        last = apart.clone()
+        last[:, :, -1] = 9.0
+        for x in (apart, tied, edge, last):
+            assert all(map(torch.equal, top(x, k), x.topk(k, -1)))
+
+
+def test_packed_weights_translate_alike_and_leave_the_model_as_it_was():
+    for change in ({}, {"feed_forward": "swiglu", "norm": "pre", "attention_bias": True, "tie": "none"}):
+        model = build(40, 3, **change).float()
+        rows = pad(sources(40, 4, 5, 3))
+        before = [found[0] for found in beam_search(model, rows, 4, 0.6, 5)]
+        packed = PackedTransformer(model)
+        assert not any(isinstance(module, nn.Linear) for module in packed.modules())
+        inside = [found[0] for found in beam_search(packed, rows, 4, 0.6, 5)]
+        assert [x.pieces for x in inside] == [x.pieces for x in before]
+        assert [x.logprob for x in inside] == pytest.approx([x.logprob for x in before], rel=1e-4)
+        assert [found[0] for found in beam_search(model, rows, 4, 0.6, 5)] == before
+        assert can_pack(model) and not can_pack(model.double())
+
+
+def test_greedy_takes_the_best_piece_each_time():
+    model = build(13, 4)
+    source = [7, 9, 12, EOS]
+    pieces: list[int] = []
+    while len(pieces) < len(source) + 7:
+        row = model(torch.tensor([source]), torch.tensor([[BOS, *pieces]]))[0, -1].log_softmax(-1)
+        row[[PAD, BOS]] = -math.inf
+        if int(row.argmax()) == EOS:
+            break
+        pieces.append(int(row.argmax()))
+    limit = len(source) + 8
+    assert beam_search(model, torch.tensor([source]), 1, 0.0, 8)[0][0].pieces == pieces[: limit - 1]
+
+
+def test_length_limit_and_forbidden_pieces():
+    model = build(11, 0)
+    prefer(model, [PAD, BOS], [EOS])
+    rows = sources(11, 5, 5)
+    for source, found in zip(rows, beam_search(model, pad(rows), 3, 0.6, 4, 3), strict=True):
+        assert len(found) == 3
+        for x in found:
+            assert len(x.pieces) + 1 == len(source) + 4
+            assert not {PAD, BOS, EOS} & set(x.pieces)
+
+
+def test_learned_positions_bound_the_length():
+    model = build(11, positions="learned", max_positions=9)
+    prefer(model, [], [EOS])
+    found = beam_search(model, torch.tensor([[5, 6, EOS]]), 2, 0.6, 50, 2)[0]
+    assert [len(x.pieces) + 1 for x in found] == [9, 9]

@@ -1,0 +1,149 @@
+"""The journal survives cut-off lines, full disks, and writers that die with the lock."""
+
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+
+from lightning_tfm.atomic_io import locked
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.storages.journal import open_journal
+from lightning_tfm.study.cell import Cell
+from tests.helpers.waiting import wait_for
+
+TORN = b'{"op_code":4,"worker'
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+def queue(path: Path, said: list[str]) -> Queue:
+    return Queue("s", find_storage(str(path), path.parent), said.append)
+
+
+def cells(count: int) -> list[Cell]:
+    return [Cell(f"r{i}", 1, f"{i:064x}", 1.0) for i in range(count)]
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def test_a_torn_tail_is_cut_off_with_a_message_and_nothing_is_lost(tmp_path: Path, said: list[str]) -> None:
+    path = tmp_path / "journal.log"
+    queue(path, said).enqueue(cells(3))
+    append(path, TORN)
+    again = queue(path, said)
+    assert said == [f"{path}: removed an unfinished last line of 20 bytes (a crash or a full disk); the rest is intact"]
+    assert again.enqueue(cells(4)) == 1
+    assert len(queue(path, said).states()) == 4
+
+
+def test_a_tail_torn_while_the_study_is_open_is_cut_off_by_the_next_writer(tmp_path: Path, said: list[str]) -> None:
+    path = tmp_path / "journal.log"
+    first, second = queue(path, said), queue(path, said)
+    first.enqueue(cells(3))
+    append(path, TORN * 5000)
+    assert second.claim() is not None
+    assert len(said) == 1 and "100000 bytes" in said[0]
+    assert len(first.states()) == 3
+    append(path, b"x")
+    assert first.claim() is not None
+
+
+def test_optunas_own_backend_would_have_been_bricked(tmp_path: Path, said: list[str]) -> None:
+    """The trap that the two tests above guard against; when this fails, Optuna has mended it."""
+    path = tmp_path / "journal.log"
+    queue(path, said).enqueue(cells(1))
+    append(path, TORN)
+    backend = optuna.storages.journal.JournalFileBackend(str(path))
+    study = optuna.load_study(study_name="s", storage=optuna.storages.JournalStorage(backend))
+    for _ in range(2):
+        with pytest.raises((AttributeError, ValueError)):
+            study.enqueue_trial({})
+    with pytest.raises(ValueError):
+        optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+    assert len(queue(path, said).states()) == 1  # ours reads it again
+
+
+def test_a_line_glued_to_a_torn_one_is_repaired(tmp_path: Path, said: list[str]) -> None:
+    path = tmp_path / "journal.log"
+    queue(path, said).enqueue(cells(2))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:-1], TORN, lines[-1]]))  # what another program's append makes of it
+    assert len(queue(path, said).states()) == 2
+    assert said == [f"{path}: line {len(lines)}: blanked out 20 bytes of an unfinished record"]
+
+
+def test_a_damaged_line_is_named(tmp_path: Path, said: list[str]) -> None:
+    path = tmp_path / "journal.log"
+    queue(path, said).enqueue(cells(2))
+    lines = path.read_bytes().splitlines(keepends=True)
+    damaged = b"".join([lines[0], b"rubbish\n", *lines[1:]])
+    path.write_bytes(damaged)
+    with pytest.raises(UserError, match="line 2 is damaged"):
+        queue(path, said)
+    assert path.read_bytes() == damaged
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path, said: list[str]) -> None:
+    path = tmp_path / "journal.log"
+    path.write_text('{"a": 1}\n')
+    with pytest.raises(UserError, match="not a journal"):
+        queue(path, said)
+
+
+def test_a_full_disk_leaves_the_journal_whole(tmp_path: Path, said: list[str]) -> None:
+    path = tmp_path / "journal.log"
+    mine = queue(path, said)
+    mine.enqueue(cells(1))
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(OSError):
+            mine.enqueue(cells(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+    assert mine.enqueue(cells(2)) == 1
+
+
+def test_a_writer_killed_with_the_lock_delays_nobody(tmp_path: Path, said: list[str], forks) -> None:
+    path = tmp_path / "journal.log"
+    mine = queue(path, said)
+
+    def holder() -> None:
+        with locked(path.with_name("journal.log.flock")):
+            (tmp_path / "held").touch()
+            time.sleep(30)
+
+    pid = forks.start(holder)
+    wait_for((tmp_path / "held").exists)
+    forks.kill(pid)
+    with locked(path.with_name("journal.log.flock"), timeout=0):  # free at once
+        pass
+    assert mine.enqueue(cells(1)) == 1
+
+
+def test_processes_append_at_once_without_mixing_lines(tmp_path: Path, said: list[str], forks) -> None:
+    path = tmp_path / "journal.log"
+    open_journal(path, said.append)
+
+    def writer() -> None:
+        mine = queue(path, said)
+        mine.enqueue([Cell(f"r{os.getpid()}", i, f"{i:064x}", 1.0) for i in range(25)])
+
+    assert [forks.join(pid) for pid in [forks.start(writer) for _ in range(4)]] == [0] * 4
+    assert len(queue(path, said).states()) == 100 and not said

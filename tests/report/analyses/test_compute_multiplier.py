@@ -1,0 +1,180 @@
+"""Compute multipliers from curves: exact on curves that are straight in the logarithm of the step."""
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, crossing, mean_curve, multiplier, notes, times
+from lightning_tfm.report.build import make, render_table, write_table
+from lightning_tfm.report.row import Multiplier
+from lightning_tfm.report.tables.data import columns_and_rows
+from lightning_tfm.report.tables.extra_columns import FACTS
+from lightning_tfm.report.tables.latex import to_latex
+from lightning_tfm.study.rows import Paper, Row, load_rows
+from tests.report.synthetic import Generator
+
+ROOT = Path(__file__).parents[3]
+
+STEPS = np.arange(250, 2001, 250)
+
+
+def curve(shift=1.0, steps=STEPS, slope=0.4):
+    """Base's where `shift` is 1; it is `shift` times as fast."""
+    return MeanCurve(np.log(steps), 4.0 - slope * np.log(shift * np.array(steps)))
+
+
+@pytest.mark.parametrize("m", [0.3, 0.77, 1.0, 1.31, 2.0, 6.5])
+def test_a_row_that_is_m_times_as_fast_is_worth_m(m):
+    found = multiplier(curve(), curve(m), 0.02)
+    assert found.estimate == pytest.approx(m)
+    assert math.log(found.upper / m) == pytest.approx(0.02 / 0.4)
+    assert math.log(m / found.lower) == pytest.approx(0.02 / 0.4)
+
+
+@pytest.mark.parametrize(("m", "steps"), [(3.0, STEPS * 2), (0.4, STEPS // 2), (0.6, STEPS * 3)])
+def test_a_row_of_other_steps_is_worth_the_same(m, steps):
+    """The scale of the row's own steps cancels: at each step it is where base is at m times that step."""
+    assert multiplier(curve(), curve(m, steps), None, True) == Multiplier(pytest.approx(m), None, None, True)
+
+
+def test_a_curve_whose_rate_was_still_falling_where_it_is_read_is_marked():
+    falling = replace(curve(2.0), to_zero=True)
+    assert multiplier(curve(), falling, None).marked and not multiplier(falling, curve(3.0), None).marked
+    assert multiplier(falling, curve(), None).marked
+
+
+def test_nothing_is_extrapolated():
+    assert multiplier(curve(), curve(9.0), 0.02) == Multiplier(None, pytest.approx(8.0), None, False)
+    assert multiplier(curve(), curve(1 / 9), 0.02) == Multiplier(None, None, pytest.approx(1 / 8), False)
+    assert str(multiplier(curve(), curve(9.0), 0.02)) == "> 8.00"
+    assert str(multiplier(curve(), curve(1 / 9), 0.02, True)) == "< 0.12*"
+
+
+def test_a_curve_that_rises_again_is_crossed_where_it_first_comes_down():
+    risen = curve(2.0)
+    risen.log_ppl_V[5:] = risen.log_ppl_V[4] + 0.01
+    assert multiplier(curve(), risen, 0.02).estimate == pytest.approx(2.0)
+
+
+def test_without_a_falling_curve_there_is_no_interval():
+    flat = replace(curve(), log_ppl_V=np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.9]))
+    flat.log_ppl_V[4] = 0.8
+    assert crossing(flat, 0.85).slope == pytest.approx(0.0)
+    found = multiplier(replace(curve(), log_ppl_V=np.full(8, 0.92)), flat, 0.02)
+    assert found.estimate > 1
+    assert (found.lower, found.upper) == (None, None)
+
+
+def test_the_slope_reaches_over_the_neighbouring_segments():
+    y = np.array([3.0, 2.5, 2.2, 2.0, 1.9, 1.85, 1.8, 1.78])
+    x = np.log(STEPS)
+    assert crossing(MeanCurve(x, y), 1.95).slope == pytest.approx((y[5] - y[2]) / (x[5] - x[2]))
+    assert crossing(MeanCurve(x, y), 1.78).slope == pytest.approx((y[7] - y[5]) / (x[7] - x[5]))
+
+
+def row_of(scores, steps=2000):
+    by_seed = {str(seed): ppl for seed, ppl in scores.items()}
+    return SimpleNamespace(name="r", ppl=SimpleNamespace(by_seed=by_seed), values={"train steps": steps})
+
+
+def test_curves_are_averaged_geometrically_over_all_scored_seeds():
+    curves = {("r", 1): {1000: 4.0, 1500: 3.0, 2000: 2.0}, ("r", 2): {1000: 9.0, 2000: 8.0}}
+    found = mean_curve(row_of({1: 2.0, 2: 8.0}), curves)
+    assert np.exp(found.log_ppl_V) == pytest.approx([6.0, 4.0])
+    assert np.exp(found.log_step_V) == pytest.approx([1000, 2000])
+    assert mean_curve(row_of({1: 2.0, 2: 8.0, 3: 5.0}), curves) is None, "a seed without a curve"
+    assert mean_curve(row_of({1: 2.0, 2: 7.9}), curves) is None, "scored with other weights"
+    assert mean_curve(row_of({1: 2.0, 2: 8.0}, steps=2500), curves) is None, "it does not reach the end"
+
+
+def test_flops_are_steps_times_their_price():
+    assert times(Multiplier(2.0, 1.0, 4.0, True), 0.5) == Multiplier(1.0, 0.5, 2.0, True)
+    assert times(Multiplier(None, 8.0, None, False), 0.5) == Multiplier(None, 4.0, None, False)
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Curves as they end in the scores: of A-h1 twice as fast as base, of `big` by another schedule."""
+    made = Generator(tmp_path, ["base", "A-h1", "C-N4", "big"], [1, 2])
+    for row in made.study.rows:
+        for seed in made.study.seeds:
+            folder = made.write(row, seed, {"A-h1": -0.2, "C-N4": 0.1, "big": -0.1}.get(row.name, 0.0))
+            scored = json.loads(folder.result.read_bytes())["scores"]["dev"]["ppl"]
+            end = {"big": 300}.get(row.name, 100)
+            steps = [end // 4, end // 2, end]
+            slope = 0.2 / math.log(2)
+            lines = [{"step": s, "dev_ppl": scored * (end / s) ** slope} for s in steps]
+            (folder.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return made
+
+
+def test_every_view_has_it(study, tmp_path):
+    report = make("made", tmp_path)
+    rows = {row.name: row for row in report.summary.rows}
+    expected = math.exp((rows["base"].ppl.difference or rows["A-h1"].ppl.difference).estimate * -math.log(2) / 0.2)
+    worth = rows["A-h1"].worth
+    assert worth.estimate == pytest.approx(expected) and worth.lower < worth.estimate < worth.upper
+    assert rows["base"].worth is None and rows["big"].worth.marked and not worth.marked
+    price = rows["base"].flops / rows["C-N4"].flops
+    assert rows["C-N4"].worth_flops.estimate == pytest.approx(rows["C-N4"].worth.estimate * price)
+    printed = str(worth)
+    assert printed in report.render("markdown") and printed in report.render("html")
+    assert printed in to_latex(report.summary)
+    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(report.render("csv")))}
+    assert float(lines["A-h1"]["worth"]) == worth.estimate and float(lines["A-h1"]["worth upper"]) == worth.upper
+    assert lines["base"]["worth"] == "" and float(lines["C-N4"]["worth flops"]) > 0
+    plain = {row["row"]: row for row in json.loads(report.render("json"))["rows"]}
+    assert plain["A-h1"]["worth"]["lower"] == worth.lower and "worth" not in plain["base"]
+    heads, table = columns_and_rows(report.summary)
+    assert table[1][heads.index("worth upper")] == worth.upper and table[1][heads.index("worth (FLOPs)")]
+    assert any("another schedule" in note for note in notes(report.summary.rows))
+
+
+def test_a_table_without_tests_has_the_estimate(study, tmp_path):
+    table = write_table(study.study, tmp_path)
+    worth = {row.name: row.worth for row in table.rows}
+    assert worth["A-h1"].estimate > 1 and worth["A-h1"].lower is None
+    assert f" {worth['A-h1']} " in render_table(table, "text", 120) and "worth:" in render_table(table, "text", 120)
+    assert f"| {worth['A-h1']} |" in render_table(table, "markdown")
+    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(render_table(table, "csv")))}
+    assert float(lines["A-h1"]["worth"]) == worth["A-h1"].estimate
+    rows = {row["row"]: row for row in json.loads(render_table(table, "json"))["rows"]}
+    assert rows["A-h1"]["worth"]["estimate"] == worth["A-h1"].estimate and "worth" not in rows["base"]
+
+
+def test_rows_without_curves_have_no_column(generator, tmp_path):
+    made = generator(["base", "A-h1"], [1, 2])
+    made.write_all({"A-h1": 0.1})  # whose curves do not end in their scores
+    summary = make("made", tmp_path).summary
+    assert all(row.worth is None for row in summary.rows) and notes(summary.rows) == []
+    assert "worth" not in render_table(summary, "markdown")
+    assert "worth" in [fact.name for fact in FACTS] and "worth" in render_table(summary, "csv").split("\n")[0]
+
+
+def test_a_diverged_row_has_none(study, tmp_path):
+    path = study.folder(study.study.rows[1], 1).path / "metrics.jsonl"
+    path.write_text(path.read_text() + json.dumps({"step": 100, "nll": "Infinity"}) + "\n")
+    found = {r.name: r for r in make("made", tmp_path).summary.rows}
+    assert found["A-h1"].diverged == [1] and found["A-h1"].worth is None and found["C-N4"].worth is not None
+
+
+def test_rows_that_cost_as_much_as_base_say_what_is_left(tmp_path):
+    rows = load_rows(ROOT / "experiments/modern-equal.yaml")
+    chosen = [row for row in rows if row.name in ("M-gqa-flops", "M-untied-parameters")]
+    made = Generator(tmp_path, [Row("base", "base", {}, Paper(None, None, None), "x"), *chosen], [1, 2])
+    made.write_all()
+    summary = make("made", tmp_path).summary
+    by_flops, by_parameters = notes(summary.rows)
+    base, gqa, untied = summary.rows
+    left = gqa.flops / base.flops - 1
+    assert by_flops == f"model.d_ff solved for base's flops: M-gqa-flops ({100 * left:+.2f} %)"
+    assert abs(untied.parameters / base.parameters - 1) < 0.01
+    assert by_parameters.startswith("model.d_ff solved for base's parameters: M-untied-parameters (")
+    assert by_flops in render_table(summary, "markdown")

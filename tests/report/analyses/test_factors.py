@@ -1,0 +1,209 @@
+"""Main effects and interactions of a study whose rows are all combinations of some fields."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightning_tfm.atomic_io import to_json
+from lightning_tfm.report.analyses import factors
+from lightning_tfm.report.analyses.factors import Effect
+from lightning_tfm.report.build import make
+from lightning_tfm.report.charts.heat_map import heat_map
+from lightning_tfm.report.stats import statistics
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
+from lightning_tfm.study.rows import Paper, Row
+from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
+from lightning_tfm.study.study import Ablation
+from tests.report.synthetic import Generator
+
+NONE = Paper(None, None, None)
+KEYS = ("model.norm", "training.warmup")
+
+
+def row(norm, warmup, more=()):
+    name = f"norm={norm}, warmup={warmup}" + "".join(f", {k}={v}" for k, v in more)
+    return Row(name, "grid", {"model.norm": norm, "training.warmup": warmup} | dict(more), NONE, "here")
+
+
+GRID = [Row("base", "base", {}, NONE, "here"), *(row(n, w) for n in ("pre", "post") for w in (400, 800))]
+"""base is post and 400"""
+
+
+def test_what_is_a_factorial_study():
+    study = Ablation(name="x", base=factors_base(), rows=GRID, seeds=[1], prints=None, V=1, store="")
+    found = factors.factorial(study)
+    assert found.levels == {"model.norm": ["post", "pre"], "training.warmup": [400, 800]}, "base's level comes first"
+    first = factors.factorial(study, GRID[2].name)
+    assert {key: levels[0] for key, levels in first.levels.items()} == GRID[2].change, "or that of another reference"
+    assert found.rows["post", 400] == "norm=post, warmup=400"
+    assert factors.factorial(replace(study, rows=GRID[:-1])) is None, "a combination is missing"
+    assert factors.factorial(replace(study, rows=[GRID[0], GRID[1]])) is None
+    corner = [GRID[0], row("pre", 400), row("post", 800), row("pre", 800)]
+    assert factors.factorial(replace(study, rows=corner)).rows["post", 400] == "base"
+    one_field = [GRID[0], *(Row(f"h={h}", "h", {"model.h": h}, NONE, "") for h in (1, 2))]
+    assert factors.factorial(replace(study, rows=one_field)) is None
+
+
+def factors_base():
+    from tests.report.synthetic import BASE
+
+    return BASE
+
+
+def test_contrasts_of_two_by_three_by_two_fields():
+    levels = {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}
+    rows = {(a, b, c): f"{a}{b}{c}" for a in (0, 1) for b in (0, 1, 2) for c in (0, 1)}
+    listed = factors.contrasts(factors.Factorial(levels, rows))
+    assert [kind for kind, _, _ in listed].count("main") == 4
+    assert [kind for kind, _, _ in listed].count("interaction") == 1 * 2 + 1 * 1 + 2 * 1
+    worth = {"a": {0: 0.0, 1: 5.0}, "b": {0: 0.0, 1: 2.0, 2: -3.0}, "c": {0: 1.0, 1: 4.0}}
+    value = {(a, b, c): worth["a"][a] + worth["b"][b] + worth["c"][c] + 7.0 * (a == 1 and b == 2) for a, b, c in rows}
+    found = {tuple(words): sum(c * value[k] for k, c in coefficients.items()) for _, words, coefficients in listed}
+    assert found["b: 1 against 0",] == pytest.approx(2.0)
+    assert found["a: 1 against 0",] == pytest.approx(5.0 + 7.0 / 3)
+    assert found["a: 1 against 0", "b: 2 against 0"] == pytest.approx(7.0)
+    assert found["a: 1 against 0", "c: 1 against 0"] == pytest.approx(0.0)
+    assert all(sum(coefficients.values()) == pytest.approx(0) for _, _, coefficients in listed)
+
+
+def test_effects_of_too_few_seeds_have_intervals_and_no_p(tmp_path, monkeypatch):
+    monkeypatch.setattr("lightning_tfm.report.stats.statistics.LEAST", 5)
+    made = Generator(tmp_path, GRID, [1, 2, 3])
+    made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9, "norm=post, warmup=800": 0.0})
+    report = make("made", tmp_path)
+    effects = report.summary.factors.effects
+    assert {e.p for e in effects} == {None} and all(e.lower < e.estimate < e.upper for e in effects)
+    assert effects[0].depends_on == ["training.warmup"]  # the caution stays: by the interaction's interval
+    lines = [
+        line
+        for line in report.render("markdown").splitlines()
+        if ": 800 against 400" in line or "pre against post" in line
+    ]
+    assert len(lines) == 6 and all(", not testable" in line and ", p " not in line for line in lines)
+    assert "<td><bdi>not testable</bdi></td>" in report.render("html")
+
+
+def test_effects_of_seeds_that_were_added_after_looking_have_no_p(tmp_path):
+    """They were added by verdicts against base: no share of the level is kept for effects."""
+    made = Generator(tmp_path, GRID, [1, 2, 3, 4, 5])
+    made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9})
+    assert all(effect.p is not None for effect in make("made", tmp_path).summary.factors.effects)
+    seen = {row.name: made.study.seeds for row in made.study.rows}
+    (tmp_path / "studies/made/looks.json").write_bytes(to_json(looks_to_json(Course(late(5, 8), [Look(seen)], seen))))
+    effects = make("made", tmp_path).summary.factors.effects
+    assert effects and all(effect.p is None and effect.lower is not None for effect in effects)
+
+
+def test_effects_that_are_there_are_found_and_shown(tmp_path):
+    made = Generator(tmp_path, GRID, [1, 2, 3])
+    made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9, "norm=post, warmup=800": 0.0})
+    report = make("made", tmp_path)
+    found = {(e.metric, tuple(e.words)): e for e in report.summary.factors.effects}
+    pre, late = "model.norm: pre against post", "training.warmup: 800 against 400"
+    main, cross = found["ppl", (pre,)], found["ppl", (pre, late)]
+    assert main.lower < 0.6 < main.upper and main.p < 0.001
+    assert cross.lower < 0.6 < cross.upper and cross.p < 0.001
+    assert main.depends_on == ["training.warmup"] and cross.depends_on == []
+    for kind in ("html", "markdown", "json"):
+        shown = report.render(kind)
+        assert "pre against post" in shown and "800 against 400" in shown
+        assert kind == "json" or "differs with training.warmup, read the combinations" in shown
+    page = report.render("html")
+    assert "norm pre × warmup 800" in page and page.index("section-factors") < page.index("section-table")
+    assert 'aria-label="Dev perplexity by norm and warmup"' in page and "norm post, warmup 800: " in page
+    assert report.summary.factors.maps[0].values[0][0] == pytest.approx(5, rel=0.1)
+
+
+def test_one_cell_that_diverged_leaves_the_others_their_shades():
+    found = heat_map("t", ["a"], list("wxyz"), [[2.0, 2.1, None, 900.0]], less=True)
+    assert found.shades == [[0, 40, 20, 0, 0]] and found.rows[0][3] == "–"
+
+
+def test_a_main_effect_names_only_fields_with_which_it_interacts_beyond_chance():
+    def effect(kind, p, *keys):
+        return Effect(kind, "ppl", [f"{key}: 1 against 0" for key in keys], 0.1, 0.0, 0.2, p)
+
+    pairs = [effect("interaction", 0.001, "a", "b"), effect("interaction", 0.5, "a", "c")]
+    found = factors._corrected([effect("main", 0.001, key) for key in "abc"] + pairs)
+    assert [e.depends_on for e in found] == [["b"], ["a"], [], [], []]
+
+
+@pytest.mark.parametrize("shared", [0.0, 1e-4, 0.01])
+def test_a_difference_of_two_combinations_is_tested_as_that_of_a_row_to_base_is(shared):
+    mean_R, variance_R, n_R = np.array([0.0, 0.1]), np.array([0.0004, 0.0001]), np.array([3, 3])
+    noise = statistics.SentenceNoise(np.array([0.0, shared]), np.array([0.0009, 0.0003]))
+    theirs = statistics.compare(mean_R, variance_R, n_R, noise, 50)
+    v_R, df_R = statistics.moderated(variance_R, n_R - 1, statistics.prior_df(variance_R[None], n_R - 1))
+    parts = np.array([-1.0, 1.0]), v_R / n_R, df_R, n_R, (shared, 0.0012 / 3), 50
+    ours = factors._tested(Effect("main", "ppl", ["a"], 0.1), *parts)
+    low, high = (float(x[1]) for x in theirs.interval())
+    assert (ours.lower, ours.upper, ours.p) == pytest.approx((low, high, float(theirs.p[1])))
+
+
+def test_a_combination_with_one_seed_leaves_its_effects_untested(tmp_path):
+    made = Generator(tmp_path, GRID, [1, 2, 3])
+    made.write_all({"norm=pre, warmup=400": 0.5}, skip=[("norm=pre, warmup=400", seed) for seed in (2, 3)])
+    effects = make("made", tmp_path).summary.factors.effects
+    assert len(effects) == 6 and {(e.lower, e.p) for e in effects} == {(None, None)}
+    assert effects[0].estimate == pytest.approx(0.25, abs=0.1)
+
+
+def test_while_a_combination_has_no_run_yet_every_view_is_there_without_effects(tmp_path):
+    made = Generator(tmp_path, GRID, [1, 2, 3])
+    made.write_all(skip=[("norm=pre, warmup=400", seed) for seed in (1, 2, 3)])
+    report = make("made", tmp_path)
+    assert report.summary.factors.effects == []
+    for kind in ("text", "html", "markdown", "latex", "csv", "json"):
+        assert "warmup" in report.render(kind) and "section-factors" not in report.render(kind), kind
+
+
+def test_seeds_that_all_gave_the_same_number_allow_no_test_of_an_effect():
+    n_R = np.array([3, 3])
+    same = factors._tested(Effect("main", "ppl", ["a"], 0.1), np.array([-1.0, 1.0]), 0.0 * n_R, n_R - 1, n_R, (0.01, 0))
+    assert (same.lower, same.p) == (None, None)
+
+
+def test_a_study_of_listed_rows_has_no_factors(tmp_path):
+    made = Generator(tmp_path, ["base", "A-h1", "A-h4"], [1, 2])
+    made.write_all()
+    assert make("made", tmp_path).summary.factors is None
+
+
+def test_where_nothing_differs_one_study_in_twenty_at_most_finds_an_effect():
+    """3 x 2 x 2 combinations at 3 seeds: over 1,000 studies 2.0 % for main effects, 3.1 % for interactions."""
+    levels = {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1]}
+    rows = {(a, b, c): "" for a in (0, 1, 2) for b in (0, 1) for c in (0, 1)}
+    listed = factors.contrasts(factors.Factorial(levels, rows))
+    rng, studies, n = np.random.default_rng(5), 300, 3
+    hits = {"main": 0, "interaction": 0}
+    for _ in range(studies):
+        y = rng.normal(0, 0.02, (len(rows), n))
+        n_R = np.full(len(rows), n)
+        variance_R = y.var(1, ddof=1)
+        v_R, df_R = statistics.moderated(variance_R, n_R - 1, statistics.prior_df(variance_R[None], n_R - 1))
+        for kind in hits:
+            p = []
+            for own, words, coefficients in listed:
+                if own == kind:
+                    c_R = np.array([coefficients.get(c, 0.0) for c in rows])
+                    effect = Effect(kind, "ppl", words, float(c_R @ y.mean(1)))
+                    p.append(factors._tested(effect, c_R, v_R / n_R, df_R, n_R).p)
+            hits[kind] += bool((benjamini_hochberg(np.array(p)) < 0.05).any())
+    print({kind: count / studies for kind, count in hits.items()})
+    assert all(count / studies < 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies) for count in hits.values())
+
+
+def test_the_pages_say_how_often_effects_and_comparisons_are_false():
+    root = Path(factors.__file__).parents[2]
+    rows = (root / "benchmarks/results/effects.txt").read_text().splitlines()[6:]
+    rates = [[float(x) for x in re.findall(r" (\d+\.\d)(?= |$)", row[13:])] for row in rows]
+    assert {len(found) for found in rates} == {10}
+    effects, comparisons = (max(max(found[part]) for found in rates) for part in (slice(8), slice(8, 10)))
+    assert f"at most {effects} % of such families" in factors.ABOUT
+    assert (
+        f"at most {comparisons} % of metrics" in (root / "lightning_tfm/report/across/comparison_text.py").read_text()
+    )

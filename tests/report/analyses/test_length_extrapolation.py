@@ -1,0 +1,276 @@
+"""Scores by length beyond the training length: what is read, tested and said; no training, planted rises."""
+
+import json
+import math
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from lightning_tfm.atomic_io import to_json
+from lightning_tfm.config import evaluation_hash
+from lightning_tfm.data.sources.length_buckets import LongText
+from lightning_tfm.report import archive
+from lightning_tfm.report.analyses import length_extrapolation_figure, length_extrapolation_text
+from lightning_tfm.report.analyses.length_extrapolation import (
+    CARRIES,
+    CONTRADICTED,
+    FALLS_OFF,
+    IN_PART,
+    SUPPORTED,
+    UNDECIDED,
+    UNTESTABLE,
+    judged,
+)
+from lightning_tfm.report.blocks import Widest
+from lightning_tfm.report.build import make, render_table
+from lightning_tfm.report.charts.panels import row_classes
+from lightning_tfm.report.records import collect, read_cells
+from lightning_tfm.report.render.text import to_text
+from lightning_tfm.report.row import Interval
+from lightning_tfm.report.wording.notes import to_words
+from lightning_tfm.runs.length_buckets import Scored, by_length
+from lightning_tfm.runs.record import Score, to_plain
+from lightning_tfm.study.rows import Paper, Row, all_rows
+from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
+from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.training.evaluate import Line
+from tests.helpers.records import SIGNATURE
+from tests.report.synthetic import BASE, Generator
+
+LIMIT, SEEDS = 10, [1, 2, 3, 4, 5, 6]
+SEEN = Row("seen", "X", {"data.max_len": 512}, Paper(None, None, None), "mine.yaml:1")
+ALIBI = Row("alibi", "X", {"model.positions": "alibi"}, Paper(None, None, None), "mine.yaml:2")
+
+
+class Long(Generator):
+    """A study of which dev is scored by length: nll per piece beyond rises by `rises` of its row, 0.3 for all."""
+
+    def __init__(self, root, rows):
+        data = replace(BASE.data, long="val", long_from=LIMIT, max_len=40)
+        super().__init__(root, rows, SEEDS, base=replace(BASE, data=data))
+        self.text = LongText(self.prepared, data)
+
+    def write_long(self, rises, sd=0.01, skip=()):
+        split = self.text.split("val")
+        source, target = split.source_lengths + 1, split.target_lengths + 1
+        far, hard = np.maximum(source, target) > LIMIT, self.rng.normal(0, 0.1, len(split))
+        for row in self.study.rows:
+            for seed in SEEDS:
+                folder, rise = self.folder(row, seed), rises[row.name] + 0.3 + self.rng.normal(0, sd)
+                if (row.name, seed) in skip:
+                    continue
+                lines = [
+                    Line(float(t * (1.0 + h + rise * f)), int(t), [5] * (int(t) - 1 if not f else int(t) // 3), 0.0)
+                    for t, h, f in zip(target, hard, far, strict=True)
+                ]
+                made = Scored(lines, ["a b c d e"] * len(lines), ["a b c d e"] * len(lines), source, target)
+                name = evaluation_hash(self.study.base, self.text.fingerprint("val"))
+                nll, tokens = math.fsum(x.nll for x in lines), sum(x.tokens for x in lines)
+                score = Score(
+                    split="val",
+                    weights="last",
+                    ppl=math.exp(nll / tokens),
+                    nll=nll,
+                    tokens=tokens,
+                    bleu=100.0,
+                    signature=SIGNATURE,
+                    evaluation_hash=name,
+                    by_length=by_length(made, LIMIT, "13a"),
+                )
+                scores = folder.scores(name)
+                scores.mkdir()
+                each = [f"{x.nll!r}\t{x.tokens}\t{s}\n" for x, s in zip(lines, source, strict=True)]
+                (scores / "val.sentences.tsv").write_text("nll\ttokens\tsource\n" + "".join(each))
+                (scores / "val.json").write_text(json.dumps(to_plain(score)))
+                whole = json.loads(folder.result.read_bytes())
+                whole["scores"]["long"] = to_plain(score)
+                folder.result.write_text(json.dumps(whole))
+
+
+RISES = {"base": 0.5, "E-learned": 0.9, "alibi": 0.02, "seen": 0.0}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    found = Long(tmp_path_factory.mktemp("beyond"), [all_rows()["base"], all_rows()["E-learned"], ALIBI, SEEN])
+    found.write_all({})
+    found.write_long(RISES, skip=[("alibi", 4)])
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(made):
+    return make("made", made.root)
+
+
+def test_rises_are_found_less_the_controls_with_words_and_reach(report):
+    found = report.summary.beyond
+    rows = {row.row: row for row in found.rows}
+    assert found.control == "seen" and rows["seen"].word == "control" and rows["seen"].excess is None
+    for name, word in (("base", FALLS_OFF), ("E-learned", FALLS_OFF), ("alibi", CARRIES)):
+        excess = rows[name].excess
+        assert excess.lower < RISES[name] < excess.upper and excess.upper - excess.lower < 0.2
+        assert rows[name].word == word
+    assert rows["base"].reach == 1.0 and rows["alibi"].reach == max(p.upto for p in rows["alibi"].points["longer"])
+    assert rows["E-learned"].compared == "worse" and rows["alibi"].compared == "better"
+    assert rows["base"].beyond - rows["base"].within == pytest.approx(0.8, abs=0.05)
+    assert rows["base"].early == 1.0 and rows["base"].ratio == pytest.approx(0.4, abs=0.07)
+    assert (found.verdict, rows["alibi"].n) == (IN_PART, 5)
+    assert found.missing == ["not scored by length, which lightning-tfm report made --collect does: alibi/4"]
+
+
+def test_every_format_says_it(report, capsys):
+    long_names = [replace(row, row=f"{row.row}-{'n' * 20}") for row in report.summary.beyond.rows]
+    named = to_text(
+        length_extrapolation_text.section(replace(report.summary.beyond, rows=long_names)).blocks, 80
+    ).splitlines()
+    assert max(map(len, named)) <= 80 and any("[+0." in line and "degrades" in line for line in named)
+    text, markdown = to_words(report.summary, 80), render_table(report.summary, "markdown")
+    assert max(map(len, text.splitlines())) <= 80
+    for told in (text, markdown, report.render("html")):
+        assert "supported in part" in told and "degrades" in told and "alibi/4" in told
+    plain = json.loads(render_table(report.summary, "json"))["beyond the training length"]
+    assert plain["limit"] == LIMIT and {row["row"] for row in plain["rows"]} == set(RISES)
+
+
+def test_the_figure_has_a_line_and_a_band_for_each_row_by_source_and_by_target(report):
+    found = length_extrapolation_figure.pictures(report.summary.beyond, report.summary.rows)
+    assert len(found) == 6
+    for picture, title in found:
+        assert picture.count('class="band"') == len(RISES) and "length" in title
+    many = [replace(report.summary.rows[1], name=f"r{i}", base=False) for i in range(9)]
+    classes = row_classes([replace(many[0], name="base", base=True), *many])
+    assert len(set(classes.values())) == 10 and classes["r7"] == "g1 again"
+
+
+def test_the_names_at_the_ends_of_curves_fit_at_a_phone_s_letters(report):
+    """Of 16 units (templates/pictures.css), bold: a letter is some 0.6 of that wide."""
+    rows = [replace(row, label="" if row.base else f"{row.name}, a long label") for row in report.summary.rows]
+    for picture, _ in length_extrapolation_figure.pictures(report.summary.beyond, rows):
+        found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*class="label end"[^>]*>([^<]+)<', picture)
+        assert len(found) == len(RISES) and max(len(name) for *_, name in found) > 14
+        assert all(float(x) + 0.6 * 16 * len(name) <= length_extrapolation_figure.WIDTH for x, _, name in found)
+        places = sorted(float(y) for _, y, _ in found)
+        assert all(after - before >= 16 for before, after in pairwise(places))
+
+
+def again(made, rises, skip=(), sd=0.01):
+    for path in made.root.glob("runs/*/scores/*/val.json"):
+        if json.loads(path.read_bytes()).get("by_length"):
+            for name in ("val.json", "val.sentences.tsv"):
+                path.with_name(name).unlink()
+            path.parent.rmdir()
+    made.write_long(rises, sd, skip)
+    return make("made", made.root).summary.beyond
+
+
+@pytest.mark.parametrize(
+    ("base", "gain", "word"),
+    [
+        (CARRIES, (-0.1, 0.0, 0.1), SUPPORTED),
+        (FALLS_OFF, (0.3, 0.4, 0.5), IN_PART),
+        (FALLS_OFF, (0.01, 0.04, 0.07), CONTRADICTED),
+        (FALLS_OFF, (-0.5, -0.4, -0.3), CONTRADICTED),
+        (FALLS_OFF, (-0.1, 0.1, 0.3), UNDECIDED),
+        (FALLS_OFF, (0.4, None, None), UNTESTABLE),
+        (UNDECIDED, (0.3, 0.4, 0.5), UNDECIDED),
+        (UNTESTABLE, (0.3, 0.4, 0.5), UNTESTABLE),
+    ],
+)
+def test_the_sentence(made, report, base, gain, word):
+    rows = {row.row: row for row in report.summary.beyond.rows}
+    interval = Interval(gain[1], gain[0], gain[2]) if gain[1] is not None else Interval(*gain)
+    rows["base"] = replace(rows["base"], word=base)
+    rows["E-learned"] = replace(rows["E-learned"], against=interval)
+    assert judged(made.study, rows)[0] == word
+    del rows["E-learned"]
+    assert judged(made.study, rows) == (None, "")
+
+
+def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(made):
+    one = [(row.name, seed) for row in made.study.rows for seed in SEEDS[1:]]
+    found = again(made, RISES, one)
+    assert found.verdict == UNTESTABLE and {row.word for row in found.rows} == {UNTESTABLE, "control"}
+    found = again(made, RISES | {"base": 0.2}, [("seen", seed) for seed in SEEDS])
+    base = found.rows[0]
+    assert found.control is None and base.excess.lower < 0.5 < base.excess.upper and base.word == FALLS_OFF
+    tables = [block for block in length_extrapolation_text.section(found).blocks if isinstance(block, Widest)]
+    assert "rise [95 %]" in [column.head for column in tables[0].tables[0][0].columns]
+
+
+def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_word(made):
+    def single(name):
+        found = again(made, RISES, [(name, seed) for seed in SEEDS[1:]])
+        return found, {row.row: row for row in found.rows}
+
+    found, rows = single("E-learned")
+    one, other = rows["E-learned"], rows["alibi"]
+    assert (one.word, one.compared, one.p) == (UNTESTABLE, UNTESTABLE, None)
+    assert one.excess.estimate == pytest.approx(0.9, abs=0.1)
+    assert one.excess.lower is None and one.against.lower is None
+    assert other.word == CARRIES and other.p is not None and other.against.lower is not None
+    assert (found.verdict, found.why) == (UNTESTABLE, "base degrades; too few seeds of E-learned")
+    found, rows = single("seen")
+    assert {row.word for row in found.rows} == {UNTESTABLE, "control"} and found.verdict == UNTESTABLE
+    assert rows["base"].excess.lower is None and rows["E-learned"].compared == "worse"
+    found, rows = single("base")
+    assert found.verdict == UNTESTABLE and {row.compared for row in found.rows} == {"", UNTESTABLE}
+    assert {row.p for row in found.rows} == {None} and rows["E-learned"].word == FALLS_OFF
+
+
+def test_seeds_that_were_added_after_looking_leave_intervals_and_no_p(made):
+    seen = {row.name: SEEDS for row in made.study.rows}
+    looks = made.root / "studies/made/looks.json"
+    looks.write_bytes(to_json(looks_to_json(Course(late(6, 8), [Look(seen)], seen))))
+    rows = {row.row: row for row in again(made, RISES).rows}
+    looks.unlink()
+    assert {row.p for row in rows.values()} == {None} and rows["alibi"].compared == UNTESTABLE
+    assert rows["alibi"].against.lower is not None and rows["alibi"].word == CARRIES
+
+
+def test_four_seeds_leave_an_interval_and_no_p(made):
+    rows = {row.row: row for row in again(made, RISES, [("alibi", seed) for seed in SEEDS[4:]]).rows}
+    four, others = rows["alibi"], [rows["E-learned"], rows["seen"]]
+    assert (four.n, four.p, four.compared) == (4, None, UNTESTABLE) and four.against.lower is not None
+    assert all(row.p is not None for row in others)
+
+
+def test_without_a_control_a_row_with_one_seed_has_no_interval(made):
+    skip = [("seen", seed) for seed in SEEDS] + [("E-learned", seed) for seed in SEEDS[1:]]
+    rows = {row.row: row for row in again(made, RISES, skip).rows}
+    assert rows["E-learned"].excess.lower is None and rows["E-learned"].word == UNTESTABLE
+    assert rows["base"].excess.lower is not None
+
+
+def test_lines_of_another_evaluation_or_damaged_ones_are_left_out(made):
+    again(made, RISES)
+    cell = made.folder(made.study.rows[0], 2)
+    (table,) = [p for p in cell.path.glob("scores/*/val.sentences.tsv") if "source" in p.read_text()[:40]]
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(lines[:-1]))
+    (other,) = made.folder(made.study.rows[1], 3).path.glob("result.json")
+    whole = json.loads(other.read_bytes())
+    whole["scores"]["long"]["evaluation_hash"] = "f" * 64
+    (made.folder(made.study.rows[1], 3).scores("f" * 64)).mkdir()
+    for path in made.folder(made.study.rows[1], 3).path.glob("scores/*/val.*"):
+        if "by_length" in path.read_text() or "source" in path.read_text()[:40]:
+            (made.folder(made.study.rows[1], 3).scores("f" * 64) / path.name).write_bytes(path.read_bytes())
+    other.write_text(json.dumps(whole))
+    missing = make("made", made.root).summary.beyond.missing
+    assert missing == [
+        "its lines do not add up to the score by length: base/2",
+        "scored on other lines, or otherwise: E-learned/3",
+    ]
+
+
+def test_the_archive_takes_the_lines_numbers_along(made, tmp_path):
+    again(made, RISES)
+    study = load_as(Ablation, made.root, "made")
+    cells = read_cells(study, made.root, collect(study, made.root))
+    archive.pack(cells, tmp_path / "made.tar.xz")
+    archive.unpack(tmp_path / "made.tar.xz", tmp_path / "there")
+    ours, theirs = (make("made", root).summary.beyond for root in (made.root, tmp_path / "there"))
+    assert ours == theirs and not ours.missing

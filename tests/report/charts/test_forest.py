@@ -1,0 +1,193 @@
+"""The main figure: what it leaves whole, in a terminal, on a screen and on a telephone."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from lightning_tfm import report
+from lightning_tfm.plural_words import MINUS, signed
+from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
+from lightning_tfm.report.charts.forest_picture import SLIM, WIDE, narrow, wide
+from lightning_tfm.report.charts.forest_text import to_text
+from lightning_tfm.report.charts.study_forest import forest_of
+from lightning_tfm.report.charts.svg import standing_alone, to_pdf, to_png
+from lightning_tfm.report.row import Difference, Scores
+from lightning_tfm.report.wording.word import Word
+from tests.helpers.records import summary, summary_row
+
+PPL, BLEU = Axis("Perplexity", percent=True, lower_is_better=True), Axis("BLEU")
+LONG = "no label smoothing, but a schedule that decays to zero"
+LINES = [
+    Line(
+        "half the width", [Entry(37.2, 33.2, 41.4, "same direction", "× 2.03", 16.9, (34.0, 38.8)), Entry(-12.6)], "C-d"
+    ),
+    Line("dropout 0.2", [Entry(7.1, 5.3, 8.9, "differs where the paper shows none", "", 0.6), None]),
+    Line(LONG, [Entry(1.5, -0.1, 3.1, "undecided", "about 13 seeds", 5.5), Entry(0.02, -1.2, 1.3, "undecided")]),
+    Line("a third more depth", [Entry(-0.3, -1.5, 1.0, "no difference, as in the paper", "", 0.0), Entry(0.1)]),
+]
+FOREST = Forest("A title.", "Its scope.", [PPL, BLEU], LINES, "5 seeds", published="the paper")
+
+
+def test_the_text_fits_the_terminal_with_names_numbers_and_verdicts_whole():
+    text = to_text(FOREST, 80)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    for line in LINES:
+        assert line.name in " ".join(text.split()), line.name
+        entry = line.entries[0]
+        (own,) = [one for one in lines if entry.sure in one and PPL.number(entry.estimate) in one]
+        assert own.endswith(f"{PPL.number(entry.estimate)}  {entry.sure}")
+    assert [line.index("Is it sure?") for line in lines if "Is it" in line] == [lines[4].index("same direction")]
+    assert "undecided, ~13 seeds" in text and f"{MINUS}0.3 %" in text and "-" not in text
+    assert {len(line) for line in to_text(FOREST, 120).splitlines() if "BLEU" in line} != set(), (
+        "there is room for both"
+    )
+    assert to_text(replace(FOREST, lines=[])) == ""
+
+
+def test_marks_stand_where_the_numbers_are_ours_above_the_published_one():
+    row = next(line for line in to_text(FOREST, 80).splitlines() if line.startswith("half the width"))
+    assert row.index("│") < row.index("◇") < row.index("╺") < row.index("●")
+    equal = next(line for line in to_text(FOREST, 80).splitlines() if line.startswith("a third more"))
+    assert "◇" not in equal and "●" in equal, "ours is above the paper's at the same place"
+    undecided = next(line for line in to_text(FOREST, 80).splitlines() if "undecided" in line)
+    assert "○" in undecided and "●" not in undecided
+
+
+def test_colour_changes_no_letter():
+    coloured = to_text(FOREST, 80, colour=True)
+    assert "\033[" in coloured and re.sub(r"\033\[\d+m", "", coloured) == to_text(FOREST, 80)
+
+
+def test_a_terminal_without_utf_8_gets_ascii_in_the_same_columns():
+    script = (
+        "from lightning_tfm.cli.terminal import without_utf_8\nwithout_utf_8()\n"
+        "print(open('t', encoding='utf-8').read(), end='')"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "t").write_text(to_text(FOREST, 80), encoding="utf-8")
+        env = os.environ | {
+            "PYTHONUTF8": "0",
+            "PYTHONIOENCODING": "ascii",
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+        }
+        shown = subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, check=True)
+    text = shown.stdout.decode("ascii")
+    assert "-0.3 %" in text and "worse >" in text and "?" not in text.replace("Is it sure?", "")
+    assert [len(line) for line in text.splitlines()] == [len(line) for line in to_text(FOREST, 80).splitlines()]
+
+
+def test_a_figure_for_a_paper_holds_its_own_colours_and_is_a_pdf_and_a_png(tmp_path):
+    css = (Path(report.__file__).parent / "templates" / "report.css").read_text().split("prefers-color-scheme")[0]
+    palette = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{3,6})", css))
+    for draw in (wide, narrow):
+        picture = standing_alone(draw(FOREST, titled=True))
+        assert "class=" not in picture and "currentColor" not in picture and "data-tip" not in picture
+        assert all(palette[name] in picture for name in ("found", "apart", "good", "open"))
+        assert to_pdf(picture).startswith(b"%PDF") and to_png(picture, 1).startswith(b"\x89PNG")
+
+
+def test_nothing_is_clipped_unless_it_would_more_than_halve_the_axis():
+    near = [Line(f"r{i}", [Entry(float(i), i - 1.0, i + 1.0, "worse")]) for i in range(1, 9)]
+    far = Line("far", [Entry(16.0, 15.0, 17.0, "worse")])
+    whole = Forest("", "", [PPL], [*near, far])
+    assert whole.ends(0) == (0.0, 17.0)
+    huge = replace(whole, lines=[*near, Line("far", [Entry(1230.0, 1100.0, 1400.0, "worse")])])
+    assert huge.ends(0) == (0.0, 9.0)
+    text = to_text(huge)
+    assert "+1230 %" in text and "▸" in next(line for line in text.splitlines() if line.startswith("far"))
+    for picture in (wide(huge), narrow(huge)):
+        assert "[+1100, +1400 %]" in picture and "+1230 %" in picture
+
+
+@pytest.mark.parametrize("draw", [wide, narrow])
+def test_pictures_hold_every_name_number_and_verdict_inside(draw):
+    picture = draw(FOREST, titled=True)
+    root = ElementTree.fromstring(str(picture))
+    words = " ".join("".join(text.itertext()) for text in root.iter("text"))
+    for line in LINES:
+        entry = line.entries[0]
+        assert line.name in words and PPL.number(entry.estimate) in words and entry.sure in words
+    width = {wide: WIDE, narrow: SLIM}[draw]
+    for text in root.iter("text"):
+        x, of, letter = float(text.attrib["x"]), "".join(text.itertext()), 6.0 if draw is narrow else 7.2
+        anchor = text.attrib["text-anchor"]
+        if text.attrib["class"] != "headline":
+            assert x - letter * len(of) * {"start": 0, "middle": 0.5, "end": 1}[anchor] >= -1, of
+            assert x + letter * len(of) * {"start": 1, "middle": 0.5, "end": 0}[anchor] <= width, of
+    assert "A title." in words and "Its scope." in words and "<title>" not in picture
+    tips = [one.attrib["data-tip"] for one in root.iter() if "data-tip" in one.attrib]
+    assert len(tips) == len(LINES) and tips[0].split("\n") == [
+        "half the width (C-d)",
+        "Perplexity +37 %, 95 % +33 to +41 %, the paper +17 %",
+        "by seed: +34, +39",
+        "same direction",
+        f"BLEU {MINUS}12.6",
+    ]
+
+
+def test_ours_is_drawn_after_the_published_mark():
+    for picture in (wide(FOREST), narrow(FOREST)):
+        row = picture[picture.index("half the width (C-d)") :]
+        assert row.index('class="soft-band"') < row.index('class="paper"') < row.index('class="ours"')
+
+
+def test_at_one_seed_there_are_estimates_without_bands_and_a_command():
+    def row(name, ppl, base=False):
+        return replace(summary_row(name, base=base), n=1).with_metrics(
+            {"ppl": Scores(ppl, None, {"1": ppl}), "bleu": Scores(20.0, None, {"1": 20.0})}
+        )
+
+    single = summary([row("base", 4.0, base=True), row("a", 5.0), row("b", 3.0)])
+    forest = forest_of(replace(single, seeds=[3]))
+    assert [line.name for line in forest.lines] == ["a", "b"] and not forest.tested
+    text = to_text(forest)
+    assert "+25 %" in text and f"{MINUS}25 %" in text and "Is it sure?" not in text and "━" not in text
+    assert "--seeds 3-7" in text and "soft-band" not in wide(forest) and "--seeds 3-7" in wide(forest)
+
+
+def test_rows_are_sorted_the_worst_first_and_scored_by_the_verdict():
+    def row(name, by, word):
+        d = Difference(word, "", None, estimate=by, lower=by - 1, upper=by + 1)
+        return summary_row(name, word).with_metrics({"ppl": Scores(2.0, 1.0, {}, d), "bleu": Scores(20.0, 1.0, {}, d)})
+
+    base = summary_row("base", base=True).with_metrics({"ppl": Scores(2.0, 1.0, {}), "bleu": Scores(20.0, 1.0, {})})
+    forest = forest_of(summary([base, row("a", -2.0, "better"), row("b", 3.0, "worse"), row("c", 0.0, "undecided")]))
+    assert [line.name for line in forest.lines] == ["b", "c", "a"]
+    assert forest.title == "B costs; a gains."
+    assert forest.scope.startswith("Of 3 changes 1 is better; 1 is worse; 1 is undecided")
+
+
+def test_the_sentences_say_what_was_found_and_never_more():
+    assert finding(PPL, LINES) == "Half the width and dropout 0.2 cost."
+    assert finding(PPL, LINES[2:]) == "No change differs significantly from base."
+    assert finding(PPL, []) == "Nothing is compared with base yet."
+    said = tally(LINES, "5 seeds", "the paper")
+    assert said == (
+        "Of 4 changes 2 go the way of the paper, none against it; 1 is found only here; 1 is undecided with 5 seeds."
+    )
+    names = [Line("x" * 70 + str(i), [Entry(9.0 - i, verdict="worse")]) for i in range(5)]
+    assert len(finding(PPL, names)) <= 150 and "0 costs most" in finding(PPL, names)
+
+
+def test_numbers_have_real_minus_signs_and_nothing_has_a_sign_of_nothing():
+    assert [signed(-0.3), signed(0.01), signed(-0.04), signed(12.0, 0)] == [f"{MINUS}0.3", "0.0", "0.0", "+12"]
+    assert [PPL.number(37.2), PPL.number(9.94), PPL.number(-18.7)] == ["+37 %", "+9.9 %", f"{MINUS}19 %"]
+
+
+def test_the_words_that_are_shown_are_few_letters_and_tell_verdicts_apart():
+    assert len({word.shown for word in Word}) == len(Word) and max(len(word.shown) for word in Word) <= 20
+
+
+def test_a_name_of_several_things_takes_the_verb_of_several():
+    assert finding(PPL, [Line("four heads", [Entry(-3.0, verdict="better")])]) == "Four heads gain."
+    assert finding(PPL, [Line("half the loss", [Entry(3.0, verdict="worse")])]) == "Half the loss costs."
+    untested = [Line("a", [Entry(3.0, 2.0, 4.0, "not testable")]), Line("b", [Entry(-1.0, -2.0, 0.0, "not testable")])]
+    assert finding(PPL, untested) == "A costs; b gains beside base, but nothing is tested."

@@ -1,0 +1,429 @@
+"""What the page's pictures are made of: rows that share one, labels that differ, attention packed, sentences chosen."""
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.config import Experiment
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.registry import SCHEMES
+from lightning_tfm.report import archive
+from lightning_tfm.report.analyses import architecture, attention, head_ablation, layer_table, softmax, syntax
+from lightning_tfm.report.blocks import Table
+from lightning_tfm.report.build import make
+from lightning_tfm.report.charts.curves import POINTS, below, curves, falls, thinned
+from lightning_tfm.report.charts.figures import quality
+from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
+from lightning_tfm.report.charts.svg import Scale, figure, label, short, standing_alone, tag
+from lightning_tfm.report.pages import translations
+from lightning_tfm.report.render.text import to_text
+from lightning_tfm.report.wording.headline import headline
+from lightning_tfm.study.rows import all_rows, apply, load_rows
+from lightning_tfm.study.settings import load_experiment
+from lightning_tfm.study.study import folder_of
+from tests.helpers.records import summary_row
+from tests.measure.test_layers import table as measured_table
+
+
+def rows(*names, group="A"):
+    return [replace(summary_row(name, "undecided", base=name == "base"), group=group) for name in names]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    from tests.report.synthetic import Generator
+
+    found = Generator(tmp_path_factory.mktemp("r"), list(all_rows())[:10], [1, 2])
+    found.write_all({"A-h1": 0.3})
+    return found
+
+
+def test_few_rows_share_a_picture_and_many_have_one_for_each_group_beside_base():
+    (one,) = panels(rows("base", *"abcdefg"))
+    assert one.rows[0] == "base" and one.classes["base"] == "g0" and len(set(one.classes.values())) == 8
+    found = panels([*rows("base"), *rows(*"abcdefgh"), *rows("x", group="B")])
+    assert [(p.title, p.rows) for p in found] == [
+        ("A, 1 of 2", ["base", *"abcd"]),
+        ("A, 2 of 2", ["base", *"efgh"]),
+        ("B", ["base", "x"]),
+    ]
+
+
+def test_shortened_names_stay_apart():
+    same = rows("base", *(f"norm={n}, warmup={w}, P_drop=0.1" for n in ("pre", "post") for w in (400, 800)))
+    assert list(short_names(same, 20).values()) == [
+        "base",
+        "pre, 400, 0.1",
+        "pre, 800, 0.1",
+        "post, 400, 0.1",
+        "post, 800, 0.1",
+    ]
+    ends = short_names(rows("a" * 30 + "1", "a" * 30 + "2"), 20)
+    assert len(set(ends.values())) == 2 and all(len(name) == 20 for name in ends.values())
+    assert short_names(rows("short", "b")) == {"short": "short", "b": "b"}
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-3, 1.0, 1e3, 1e5, 1e10])
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("to", [1.3, 1.5, 2.0, 4.0, 9.0, 30.0])
+def test_ticks_are_told_apart_and_say_where_they_are(unit, log, to):
+    ticks = Scale(unit, unit * to, 0.0, 100.0, log).ticks()
+    told = [short(tick) for tick in ticks]
+    assert len(set(told)) == len(ticks) > 0
+    for tick, words in zip(ticks, told, strict=True):
+        assert float(words.replace("K", "e3")) == pytest.approx(tick, rel=1e-3)
+
+
+def test_a_curve_has_few_points_and_its_last():
+    assert thinned(range(1000))[-1] == 999 and thinned(range(1000))[0] == 0 and len(thinned(range(1000))) == POINTS
+    assert thinned([1, 5, 9]) == [1, 5, 9]
+
+
+def test_the_axis_is_logarithmic_at_first_where_curves_fall_far(made, generator):
+    assert falls(2.0, 4.1) and not falls(2.0, 3.9)
+    report = make("made", made.root)
+    found = curves(report.summary, report.cells)
+    assert found.log and len(found.panels) == 3 and found.together is not None and not found.narrow
+    few = generator(["base", "A-h1", "A-h4"], [1])
+    few.write_all({"A-h1": 2.0})
+    one = make("made", few.root)
+    found = curves(one.summary, one.cells)
+    assert found.log and len(found.panels) == len(found.narrow) == 1 and found.together is None
+    assert one.render("html").count('<input type="checkbox" checked> logarithmic axis') == 1
+
+
+def test_perplexity_against_a_size_that_all_rows_share_is_no_picture(made):
+    found = make("made", made.root).summary
+    assert quality(found, "flops", "training FLOPs")
+    same = replace(found, rows=[replace(row, flops=1e12 * (1 + i / 1000)) for i, row in enumerate(found.rows)])
+    assert not quality(same, "flops", "training FLOPs")
+
+
+SQUARE = [[[[1000, 0], [300, 700]], [[500, 500], [0, 1000]]]]
+"""one layer, two heads"""
+
+
+def collected(made, count):
+    words = {"source": ["a", "b"], "target_in": ["<s>", "c"]}
+    one = words | {"encoder": SQUARE, "decoder": SQUARE, "cross": SQUARE}
+    for row in made.study.rows[:count]:
+        for seed in made.study.seeds:
+            folder = made.folder(row, seed).path / "report"
+            folder.mkdir(exist_ok=True)
+            (folder / "attention.json").write_text(json.dumps({"sentences": [one]}))
+
+
+def test_weights_are_packed_exact_to_a_63rd(made):
+    collected(made, 3)
+    found = attention.attention(make("made", made.root).cells)
+    assert found["sentences"] == [{"source": ["a", "b"], "target_in": ["<s>", "c"]}] and found["left_out"] == 0
+    assert [(run["row"], run["seed"]) for run in found["runs"]] == [
+        (name, seed) for name in ("base", "A-h1", "A-h4") for seed in (1, 2)
+    ]
+    first = found["runs"][0]["sentences"][0]["encoder"][0]
+    weights = [attention.ALPHABET.index(c) / 63 for c in first["heads"][0]]
+    assert weights == pytest.approx([1, 0, 0.3, 0.7], abs=0.5 / 63)
+    entropy = -(0.3 * math.log2(0.3) + 0.7 * math.log2(0.7)) / 2
+    assert first["bits"] == [round(entropy, 2), 0.5]
+
+
+def test_a_page_takes_no_more_attention_than_it_can_hold(made):
+    collected(made, 3)
+    cells = make("made", made.root).cells
+    size = 3 * 2 * 4  # kinds, heads, weights
+    found = attention.attention(cells, most=4 * size)
+    assert [(run["row"], run["seed"]) for run in found["runs"]] == [("base", 1), ("base", 2), ("A-h1", 1), ("A-h4", 1)]
+    assert found["left_out"] == 2, "the first seed of every row before any second, base before the others"
+
+
+def test_the_same_sentences_of_every_row(made):
+    cells = make("made", made.root).cells
+    found = translations.translations(cells)
+    assert 8 <= len(found) <= translations.CONTESTED + translations.SPREAD
+    for sentence in found:
+        assert [t.row for t in sentence.rows] == list(all_rows())[:10]
+        assert sentence.reference == cells.references[sentence.line - 1]
+    line = (made.folder(made.study.rows[1], 1).path).glob("scores/*/val.hyp.txt")
+    (hypotheses,) = [path.read_text().splitlines() for path in line]
+    for sentence in found:
+        said = " ".join(words for words, _ in sentence.rows[1].parts)
+        assert said == " ".join(hypotheses[sentence.line - 1].split())
+    assert translations.translations(replace(cells, references=[])) == []
+
+
+def test_words_that_the_reference_has_not_there_are_marked():
+    assert translations.compared("a x b c", "a b c d") == [("a", True), ("x", False), ("b c", True)]
+    assert translations.compared("", "a") == []
+
+
+@pytest.mark.parametrize(
+    "low, high, ticks",
+    [
+        (25, 140, [30, 40, 50, 60, 80, 100]),
+        (1, 1000, [1, 10, 100, 1000]),
+        (2, 90, [2, 5, 10, 20, 50]),
+        (1.91, 1.93, None),
+    ],
+)
+def test_a_logarithmic_axis_has_four_ticks_at_least_where_round_values_are_inside(low, high, ticks):
+    found = Scale(low, high, 0, 100, log=True).ticks()
+    assert found == ticks or (ticks is None and len(found) >= 2 and all(low <= x <= high for x in found))
+
+
+# --- what rows of scores, positions and layer types ask for ---
+
+
+def heads(saturated: float, passed: float) -> dict:
+    """Of every kind one layer of one head: 100 softmaxes."""
+    return {kind: [[[100.0, 50.0, saturated, 10.0, passed]]] for kind in ("encoder", "decoder", "cross")}
+
+
+def put(made, row, seed, name, record):
+    folder = made.folder(row, seed).path / "report"
+    if not folder.parent.is_dir():
+        return
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(record))
+
+
+WORTH = [{"nll": 0.2, "low": 0.1, "high": 0.3, "bleu": -1.5}, {"nll": -0.01, "low": -0.02, "high": 0.0, "bleu": 0.1}]
+HEADS = {"lines": 9, "beam": 4, "alpha": 0.6, "nll": 1.5, "bleu": 20.0}
+HEADS |= {"heads": {"encoder": [WORTH] * 5, "decoder": [], "cross": [WORTH] * 5}}
+BEAMS = {"lines": 9, "alpha": 0.6, "threads": 1}
+BEAMS |= {"beams": [{"beam": b, "bleu": 20.0 + b / 10, "seconds": 1.0 * b, "length": 0.9} for b in (1, 2, 4)]}
+
+
+LOOKS = [[{"share": 0.7, "order": 0.2, "p_order": 0.001, "untrained": 0.3, "p_untrained": p} for p in (0.002, 0.5)]]
+SYNTAX = {"sentences": 500, "untrained": 400, "agreement": {"cross": [{"trained": 0.31, "untrained": 0.4}]}}
+SYNTAX |= {
+    "relations": [
+        {
+            "kind": "encoder",
+            "relation": "parent",
+            "words": 1234,
+            "distance": {"words": 1, "share": 0.5},
+            "layers": LOOKS,
+        },
+        {"kind": "cross", "relation": "aligned", "words": 99, "distance": {"words": 0, "share": 0.6}, "layers": LOOKS},
+    ]
+}
+
+
+def put_extras(made):
+    """Records of every kind, as --collect and `layers --study` leave them."""
+    for row in made.study.rows:
+        for seed in made.study.seeds:
+            part = {"start": heads(0.0, 0.0), "end": heads(10.0 * seed, 1.0 * seed)}
+            put(made, row, seed, "softmax", {"threshold": 0.02, "lines": 7} | part)
+        stack = {"kind": "bias", "first": -1, "values": [[-0.5, 0.0, None]] * 8}
+        stacks = {"encoder": stack, "decoder": stack}
+        put(made, row, made.study.seeds[0], "positions", {"positions": "t5", "stacks": stacks})
+    put(made, made.study.rows[0], made.study.seeds[0], "heads", HEADS)
+    put(made, made.study.rows[0], made.study.seeds[0], "beams", BEAMS)
+    put(made, made.study.rows[0], made.study.seeds[0], "syntax", SYNTAX)
+    (folder_of(made.root, made.study.name) / layer_table.FILE).write_text(layer_table.to_json(measured_table()))
+
+
+SCORES = ("base", "S-unscaled", "S-dk256", "S-dk256-unscaled", "P-t5", "L-lstm")
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory):
+    from tests.report.synthetic import Generator
+
+    files = [f"experiments/{name}.yaml" for name in ("scores", "positions", "layers")]
+    known = all_rows(files)
+    found = Generator(tmp_path_factory.mktemp("a"), [known[name] for name in SCORES], [1, 2])
+    found.write_all({"L-lstm": 0.3})
+    put_extras(found)
+    return found
+
+
+def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
+    report = make("made", asking.root)
+    end = {r.row: r for r in report.summary.softmax.rows if (r.when, r.kind) == ("end", "all")}
+    assert {(r.scores, r.d_k) for r in end.values()} == {(s, k) for s in ("scaled", "unscaled") for k in (8, 32)}
+    one = end["S-dk256-unscaled"]
+    assert one.alone and not end["P-t5"].alone and one.n == 2
+    assert (one.saturated.mean, one.saturated.lowest, one.saturated.highest) == pytest.approx((0.15, 0.1, 0.2))
+    assert one.gradient.mean == pytest.approx(0.15) and one.entropy.mean == pytest.approx(0.5)
+    plain = json.loads(report.render("json"))["softmax"]
+    assert plain["saturated below"] == 0.02 and "alone" not in plain["rows"][0]
+    assert {row["when"] for row in plain["rows"]} == {"start", "end"}
+    said = "scaled 15 % at d_k 8 and 15 % at d_k 32; unscaled 15 % at d_k 8 and 15 % at d_k 32"
+    assert headline(report.summary)[0] == f"Softmaxes saturated at the end of the training: {said}."
+    page = report.render("html")
+    assert page.index('id="section-softmax"') < page.index('id="section-forest"'), "the study's own question first"
+    places = [page.index(f'id="section-{key}"') for key in ("forest", "layers", "table", "costs")]
+    assert places == sorted(places), "headline, pictures, table, the rest"
+    pictures, numbers = (page[start:][: page[start:].index("</section>")] for start in (places[1], places[3]))
+    assert "<table" not in pictures and pictures.count("<svg") == 2 and "<svg" not in numbers
+    assert "A layer of self-attention takes longer than MyVeryLongL at every n" in headline(report.summary)[2]
+    assert page.count(">wide unscaled keys</bdi> <small><code><bdi>S-dk256-unscaled<") == 2, "of lengths, too"
+    alike = replace(report.summary.softmax, rows=[end["base"]])
+    assert (
+        softmax.section(alike, {}).blocks == [] and headline(replace(report.summary, softmax=alike))[0][:8] != said[:8]
+    )
+
+
+def test_a_page_shows_what_its_rows_ask_for_and_nothing_else(asking, made):
+    page = make("made", asking.root).render("html")
+    for section in ("architecture", "layers", "softmax", "positions", "heads"):
+        assert f'id="section-{section}"' in page
+    assert page.count("t5 of row") == 2, "one picture of two stacks alike, of base and of the row with another scheme"
+    assert "What <bdi>L-lstm</bdi> changes" in page and "box changed" in page
+    assert "self-attention costs more than lstm from n = 300" in page
+    plain = make("made", made.root).render("html")
+    assert [f'id="section-{s}"' in plain for s in ("architecture", "layers", "softmax")] == [True, False, False]
+
+
+def test_what_was_collected_travels_with_the_records(asking, tmp_path):
+    report = make("made", asking.root)
+    archive.pack(report.cells, tmp_path / "made.tar.xz", folder_of(asking.root, "made"))
+    archive.unpack(tmp_path / "made.tar.xz", tmp_path / "there")
+    there = make("made", tmp_path / "there")
+    assert there.summary.softmax == report.summary.softmax and there.extras == report.extras
+
+
+@pytest.mark.parametrize("file", ["table3", "layers", "scores", "modern", "positions", "stack"])
+def test_the_boxes_of_an_architecture_hold_all_its_parameters(file):
+    base = load_experiment("experiments/miniature.yaml", seed=1)
+    for row in load_rows(f"experiments/{file}.yaml"):
+        e = apply(base, row).scaled()
+        sums = []
+        for column in architecture.columns(e):
+            inside = {id(box) for group in column.sublayers for box in group}
+            boxes = [box for box in column.boxes if box.parameters[:1].isdigit()]
+            counts = [(box, int(box.parameters.replace(",", ""))) for box in boxes]
+            sums.append(sum(n * (e.model.N if id(box) in inside else 1) for box, n in counts))
+        parts = count_parameters(e.model, e.data.vocab_size)
+        assert sum(sums) == parts["total"] - parts["positions"], row.name
+        ElementTree.fromstring(standing_alone(architecture.architecture(e, row.name, base.scaled())))
+
+
+def test_what_a_row_changes_of_the_architecture_stands_out():
+    base = load_experiment("experiments/miniature.yaml", seed=1)
+    rows = all_rows(["experiments/positions.yaml"])
+    assert "changed" not in architecture.architecture(base.scaled(), "base", base.scaled())
+    t5 = architecture.architecture(apply(base, rows["P-t5"]).scaled(), "P-t5", base.scaled())
+    assert t5.count("box changed") == 4 and "t5 positions" in t5, "both embeddings and both self-attentions"
+    stack = all_rows(["experiments/stack.yaml"])["prefix-flops"]
+    one = apply(base, stack).scaled()
+    drawn = architecture.architecture(one, "prefix", base.scaled())
+    assert "source, xa, then target, xb" in drawn and "sees the whole source" in drawn and "memory" not in drawn
+    assert drawn.count("box changed") == 3, "one embedding, self-attention with a prefix, a wider feed-forward"
+    assert "Cross-attention" in architecture.architecture(base.scaled(), "base", one)
+    assert not architecture.drawn_alike(apply(base, rows["C-N2"]).scaled(), base.scaled())
+    assert architecture.drawn_alike(apply(base, rows["D-eps0.0"]).scaled(), base.scaled())
+
+
+def test_heads_and_beams_as_text_and_as_files_of_their_own():
+    text = to_text(head_ablation.head_blocks(HEADS))
+    assert max(map(len, text.splitlines())) <= 80 and "4 more between them: report/heads.json" in text
+    assert "encoder, layer 1, head 1" in text and "10 of 20 heads" in text and "[+0.1000, +0.3000]" in text
+    assert next(one[:3] for one in head_ablation.each(HEADS)) == ("encoder", 1, 1)
+    assert max(map(len, to_text(head_ablation.beam_blocks(BEAMS)).splitlines())) <= 80
+    for what, pictures in (
+        ("heads", head_ablation.head_pictures(HEADS)),
+        ("beams", head_ablation.beam_pictures(BEAMS)),
+    ):
+        root = ElementTree.fromstring(head_ablation.stacked(what, pictures))
+        assert len(root.findall("{*}svg")) == 2 and int(root.get("height")) > 2 * 100
+
+
+def test_a_layer_of_the_users_own_is_what_stands_out_and_nothing_about_it_is_invented():
+    base = Experiment()
+    own = replace(base, model=replace(base.model, layer="mine.Mine"))
+    ours, theirs = ({box.title: box for c in architecture.columns(e) for box in c.boxes} for e in (own, base))
+    changed = sorted(title for title, box in ours.items() if theirs.get(title) != box)
+    assert changed == ["Mine.Mine", "Mine.Mine, causal"], "cross-attention is base's"
+    assert ours["Mine.Mine"].lines == () and ours["Mine.Mine"].parameters == ""
+
+
+def test_a_file_of_its_own_has_its_colours_in_attributes():
+    """Drawing programs, viewers and printers know neither style sheets nor CSS's variables: all was black."""
+    picture = figure(
+        20, 10, "t", tag("g", tag("rect", class_="box changed") + label(1, 2, "x", class_="tick"), class_="g3")
+    )
+    text = standing_alone(picture)
+    assert "var(" not in text and "class=" not in text and "<style" not in text
+    root = ElementTree.fromstring(text)
+    ground, rect, words = (root.find(path) for path in ("{*}rect", "{*}g/{*}rect", "{*}g/{*}text"))
+    assert ground.get("fill") == "#fff" and ground.get("width") == "20"
+    assert (rect.get("fill"), rect.get("stroke"), rect.get("stroke-width")) == ("#f6f8fa", "#c2185b", "2.4")
+    assert words.get("fill") == "#57606a"
+    dot = ElementTree.fromstring(standing_alone(figure(1, 1, "t", tag("g", tag("circle", class_="dot"), class_="g2"))))
+    assert dot.find("{*}g/{*}circle").get("fill") == "#6639ba", "that of its series"
+
+
+def test_draw_writes_a_pdf(tmp_path, capsys):
+    assert main(["draw", "--config", "experiments/miniature.yaml", "--to", str(tmp_path / "a.pdf")]) == 0
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_a_curve_enters_the_picture_where_it_crosses_its_top():
+    band = [(0, 7.0, 8.0, 9.0), (10, 3.0, 4.0, 5.0), (20, 1.0, 2.0, 3.0)]
+    assert below(band, 6.0) == [(5.0, 5.0, 6.0, 7.0), *band[1:]], "half-way between the first two validations"
+    assert below(band, 9.0) == band
+    assert below(band, 1.0) == []
+    again = below([(0, 1.0, 1.0, 1.0), (10, 9.0, 9.0, 9.0), (20, 1.0, 1.0, 1.0)], 5.0)
+    assert [(s, m) for s, _, m, _ in again] == [(0, 1.0), (5.0, 5.0), (15.0, 5.0), (20, 1.0)], (
+        "it leaves and comes back"
+    )
+
+
+def test_a_row_has_one_colour_in_every_picture_and_none_has_bases():
+    many = [row for i, name in enumerate(["base", *"abcdefghijklmnopqrs"]) for row in rows(name, group=f"G{i}")]
+    classes = row_classes(many)
+    assert [name for name, class_ in classes.items() if class_ == BASE] == ["base"] and len(classes) == 20
+    assert all(panel.classes[name] == classes[name] for panel in panels(many) for name in panel.rows)
+
+
+def test_no_colour_of_a_row_is_one_of_a_verdict():
+    sheet = (Path(architecture.__file__).parent / "templates" / "report.css").read_text()
+    colours = re.findall(r"--(\w+): (#\w+)", sheet)
+    rows = {value for name, value in colours if re.fullmatch(r"g\d", name)}
+    verdicts = {value for name, value in colours if name in ("good", "bad", "found", "less")}
+    assert len(rows) == 16 and len(verdicts) == 8 and not rows & verdicts
+
+
+def test_positions_are_drawn_without_training(tmp_path, capsys):
+    draw = ["draw", "--config", "experiments/miniature.yaml", "--positions", "--to", "-"]
+    drawn = {}
+    for scheme in SCHEMES:
+        if scheme == "none":
+            assert main([*draw, "--model.positions", scheme]) == 2
+            assert "model.positions=none: no positions are given" in capsys.readouterr().err
+            continue
+        assert main([*draw, "--model.positions", scheme]) == 0, scheme
+        drawn[scheme] = capsys.readouterr().out
+        assert drawn[scheme].startswith("<svg") and f"{scheme} positions of miniature" in drawn[scheme]
+        assert drawn[scheme].count("<path") > 2, scheme
+    assert "channel" in drawn["sinusoidal"] and "distance" in drawn["rotary"]
+    assert "key's position minus the query's" in drawn["alibi"]
+
+
+def test_what_heads_look_at_is_corrected_over_all_heads_and_relations(asking):
+    blocks = syntax.blocks(SYNTAX, "base, seed 1")
+    first = next(block for block in blocks if isinstance(block, Table))
+    assert first.rows[0][1:] == ["1,234", "50.0 (+1)", "1 of 2", "1, 1", "70.0", "20.0", "30.0", "0.004"]
+    assert "31.0" in to_text(blocks) and not syntax.blocks(SYNTAX | {"relations": []}, "")
+    page = make("made", asking.root).render("html")
+    assert "cross-attention: the aligned word" in page and "Share of words, encoder: the parent" in page
+
+
+def test_what_heads_look_at_is_collected_of_bases_first_run(made, monkeypatch):
+    from lightning_tfm.cli.collect import collect_study
+    from lightning_tfm.inference import inspect
+
+    asked = {}
+    monkeypatch.setattr(inspect, "collect_run", lambda folder, dev, what: asked.update({folder.path: what}))
+    collect_study(made.study.name, made.root, lambda line: None)
+    assert [path for path, what in asked.items() if "syntax" in what] == [made.folder(made.study.rows[0], 1).path]
+    assert made.study.rows[0].name == "base" and len(asked) > 10

@@ -1,0 +1,147 @@
+"""Looks: shares of the level, what is still open, the evidence over all looks."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from lightning_tfm.atomic_io import to_json
+from lightning_tfm.errors import UserError
+from lightning_tfm.report.build import make
+from lightning_tfm.report.sequential import further, hopeless_rows, open_rows, over_looks
+from lightning_tfm.report.stats.evidence import Evidence
+from lightning_tfm.report.stats.statistics import LEAST
+from lightning_tfm.report.wording.claims import ClaimSummary, Finding
+from lightning_tfm.study.sequential import BUDGET, FIRST, Course, Look, Plan, late, linear, looks_to_json, read_looks
+from tests.helpers.records import summary, summary_row
+
+
+def test_new_studies_keep_most_of_the_level_for_the_last_look():
+    assert late(FIRST, BUDGET) == Plan((5, 6, 8), (0.1, 0.2, 0.7)) and FIRST == LEAST
+    assert late(3, 8) == Plan((3, 5, 8), (0.1, 0.2, 0.7))
+    assert late(3, 20) == Plan((3, 8, 20), (0.1, 0.2, 0.7))
+    assert late(2, 3) == Plan((2, 3), (0.3, 0.7))  # nothing lies between
+    assert late(5, 5) == Plan((5,), (1.0,))
+    for first, budget in ((1, 5), (6, 5)):
+        with pytest.raises(UserError):
+            late(first, budget)
+    for first in range(2, 12):
+        for budget in range(first, 40):
+            plan = late(first, budget)
+            assert (plan.first, plan.budget) == (first, budget) and sum(plan.shares) == pytest.approx(1)
+
+
+def test_studies_of_before_keep_a_look_at_every_seed_and_its_shares(tmp_path):
+    old = {"schema": 1, "first": 3, "budget": 8, "asked": None, "looks": [{"base": [1, 2, 3], "a": [1, 2, 3]}]}
+    (tmp_path / "looks.json").write_text(json.dumps(old))
+    course = read_looks(tmp_path)
+    assert course.plan == linear(3, 8)
+    assert course.plan.sizes == (3, 4, 5, 6, 7, 8)
+    assert course.plan.shares == pytest.approx([3 / 8] + [1 / 8] * 5)
+    (tmp_path / "looks.json").write_bytes(to_json(looks_to_json(course)))  # as the next round writes it
+    assert read_looks(tmp_path) == course
+
+
+@pytest.mark.parametrize(
+    "sizes, shares", [((3, 3), (0.5, 0.5)), ((3, 5), (1.0,)), ((3, 5), (0.5, 0.6)), ((3, 5), (0.0, 1.0)), ((), ())]
+)
+def test_no_plan_spends_more_than_the_level(sizes, shares):
+    with pytest.raises(ValueError):
+        Plan(sizes, shares)
+
+
+def test_a_row_rejected_at_any_look_stays_rejected():
+    def found(p, estimate=1.0):
+        return {("a", "ppl"): Evidence(estimate, 0.2, 5.0, 3, 3, p=p, holm=2 * p, equivalent=p, half=p)}
+
+    kept = over_looks([found(0.01), found(0.2)])["a", "ppl"]
+    assert (kept.p, kept.holm, kept.equivalent, kept.half) == (0.01, 0.02, 0.01, 0.01)
+    assert over_looks([found(math.nan), found(0.2)])["a", "ppl"].p == 0.2
+    assert over_looks([found(0.01, -1.0), found(0.2)])["a", "ppl"].p == 0.2  # it pointed the other way
+
+
+def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
+    made.write_all({"A-h1": 0.2})
+    fixed = make("made", made.root).summary
+    assert open_rows(fixed) == ["A-h4"]
+    look = Look({row: [1, 2, 3] for row in ("base", "A-h1", "A-h4")})
+    folder = made.root / "studies/made"
+    course = Course(linear(3, 6), [look], None)
+    (folder / "looks.json").write_bytes(to_json(looks_to_json(course)))
+    assert read_looks(folder) == course
+    looked = make("made", made.root).summary
+    before, after = (s.rows[1].ppl.difference for s in (fixed, looked))
+    assert after.p == pytest.approx(2 * before.p)
+    assert after.upper - after.lower > before.upper - before.lower
+    assert looked.interval_level == pytest.approx(0.975)
+    report = make("made", made.root)
+    for kind in ("html", "markdown", "latex"):
+        told = report.render(kind).replace("&nbsp;", " ").replace("\\,\\%", " %")
+        assert "1 of at most 4 interim analyses" in told and "97.5 %" in told, kind
+        assert not re.findall(r"marginal 95 %|[^.]*Δ[^.]* 95 %|with 95 % intervals|to base, 95 %", told), kind
+    for kind in ("html", "markdown", "latex"):
+        told = replace(report, summary=fixed).render(kind).replace("&nbsp;", " ").replace("\\,\\%", " %")
+        assert "marginal 95 %" in told and "looks" not in told.partition("<script")[0], kind
+
+
+def test_a_broken_record_of_looks_is_named(tmp_path):
+    (tmp_path / "looks.json").write_text("[]")
+    with pytest.raises(UserError, match=r"looks\.json"):
+        read_looks(tmp_path)
+    assert read_looks(tmp_path / "nowhere") is None
+
+
+def test_the_report_shows_what_the_last_look_saw_and_judges_nothing_before_the_first(generator):
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3, 4])
+    made.write_all({"A-h1": 0.3})
+    path = made.root / "studies/made/looks.json"
+    first = {row: [1, 2, 3] for row in ("base", "A-h1", "A-h4")}
+    second = first | {"base": [1, 2, 3, 4], "A-h4": [1, 2, 3, 4]}
+    path.write_bytes(to_json(looks_to_json(Course(linear(3, 6), [], first))))
+    before = make("made", made.root).summary
+    assert {r.ppl.difference.verdict for r in before.rows[1:]} == {"undecided"}
+    assert {r.ppl.difference.why for r in before.rows[1:]} == {"before the first interim analysis"}
+    assert [r.n for r in before.rows] == [3, 3, 3] and before.cells == 9
+    path.write_bytes(to_json(looks_to_json(Course(linear(3, 6), [Look(first)], second))))
+    after = make("made", made.root).summary
+    assert after.rows[1].ppl.difference.verdict == "same direction"
+    assert [r.n for r in after.rows] == [3, 3, 3] and after.cells == 11
+    assert after.rows[2].missing == {"4": "waits for the next interim analysis"} and after.rows[1].missing == {}
+
+
+def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():
+    rows = [
+        summary_row("base", base=True),
+        summary_row("found", "reproduced", holm=0.2),
+        summary_row("claimed", "reproduced", holm=0.2),
+        summary_row("certain", "reproduced", holm=0.01),
+        summary_row("likely", "undecided", holm=0.3, prospect=0.05),
+        summary_row("hopeless", "undecided", holm=1.0, prospect=0.049),
+        summary_row("alone", "not testable"),
+        summary_row("neither", "no difference, as in the paper", holm=1.0),
+    ]
+    claimed, certain, found = (Finding(name, "", None, None, None, None) for name in ("claimed", "certain", "found"))
+    claims = [
+        ClaimSummary("", "undecided", None, [claimed, certain]),
+        ClaimSummary("", "supported", None, [found]),
+    ]
+    made = summary(rows, claims)
+    assert open_rows(made) == ["claimed", "likely", "alone"]
+    assert hopeless_rows(made) == ["hopeless"]
+
+
+def test_the_next_look_asks_for_its_seeds_of_base_and_of_open_rows_with_results():
+    asked = {"base": [1, 2, 3], "a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}
+    words = {"base": "", "a": "reproduced", "b": "undecided", "c": "not testable"}
+    made = summary([summary_row(name, word, base=name == "base") for name, word in words.items()])
+    assert further(Course(late(3, 8), [Look(asked)], None), made, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
+    course = Course(linear(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
+    assert course.looks[-1].seeds["b"] == [1, 3]
+    more = further(course, made, asked, [1, 2, 3, 4])
+    assert more.asked == asked | {"base": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
+    assert further(more.looked(more.asked), made, more.asked, [1, 2, 3, 4]).asked is None
+    without_base = Course(linear(3, 4), [], asked).looked(asked | {"base": []})
+    assert further(without_base, made, asked, [1, 2, 3, 4]).asked is None

@@ -1,0 +1,143 @@
+"""LaTeX worth pasting: the columns that were asked for, harmless names, and pdfTeX takes it without a warning."""
+
+import re
+import shutil
+import subprocess
+import warnings
+from dataclasses import replace
+
+import pytest
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.report import archive
+from lightning_tfm.report.build import make, write_table
+from lightning_tfm.report.render.latex import latex
+from lightning_tfm.report.tables.latex import TESTS, Layout, to_latex
+from lightning_tfm.study.rows import Paper, Row, all_rows
+from tests.helpers.calling import ROOT
+from tests.report.synthetic import Generator
+
+MINE = Row("_&%$#{~^\\é", "group_1", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")
+DOCUMENT = r"""\documentclass[twocolumn]{article}
+\usepackage[utf8]{inputenc}
+\usepackage{array,booktabs}
+\begin{document}
+%s
+\end{document}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    rows = [*[all_rows()[name] for name in ("base", "A-h1", "C-N2", "E-learned")], MINE]
+    found = Generator(tmp_path_factory.mktemp("r"), rows, [1, 2, 3], "m_1")
+    found.write_all({"A-h1": 0.3, "C-N2": -0.2}, skip=[("E-learned", 2), ("E-learned", 3)])
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(made):
+    return make("m_1", made.root).summary
+
+
+def lines_of(text):
+    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)&", line)] for line in body.splitlines() if line.endswith(r"\\")
+    ]
+
+
+def test_change_spread_verdict_and_the_papers_numbers(report):
+    text = to_latex(report)
+    _, heads, base, h1, n2, learned, mine = lines_of(text)
+    assert heads[0] == "row" and heads[-2:] == ["paper", r"$n$ \\"] and heads.count("paper") == 3
+    row = next(r for r in report.rows if r.name == "C-N2")
+    ppl, d = row.ppl, row.ppl.difference
+    assert rf"\textbf{{{ppl.mean:.2f}}}\,$\pm$\,{ppl.sd:.1f}" in n2, "the least perplexity is bold"
+    assert sum(r"\textbf" in cell for line in (base, h1, n2, learned, mine) for cell in line) == 2, "one in a metric"
+    shown = d.percent
+    up, down = shown.upper - shown.estimate, shown.estimate - shown.lower
+    assert f"${shown.estimate:+.1f}^{{+{up:.1f}}}_{{-{down:.1f}}}$" in n2 and "$N$~1" in n2
+    assert r"$\triangleright$" in h1 and r"$\times$" in n2 and r"$\triangleright$ same direction" in text
+    assert "5.29" in h1 and "4.92" in base and not any(mark in learned for mark in (r"$\circ$", r"$\bullet$"))
+    assert r"\label{tab:m_1}" in text and r"\caption{Ablations of m\_1" in text
+
+
+def test_what_can_be_asked_for(report):
+    bare = to_latex(report, Layout(tests="none", paper=False, caption="Mine.", label="tab:mine"))
+    assert r"\caption{Mine.}" in bare and r"\label{tab:mine}" in bare and "5.29" not in bare
+    assert r"\Delta" not in bare and r"$\bullet$" not in bare
+    with_p = to_latex(report, Layout(tests="p"))
+    assert "$p$" in lines_of(with_p)[1] and r"$\bullet$" not in with_p
+    for text in (bare, with_p):
+        assert len({len(line) for line in lines_of(text)[1:]}) == 1
+
+
+def test_the_verbs(made, capsys):
+    out = ["--out", str(made.root)]
+    assert main(["report", "m_1", "--format", "latex", "--tests", "p", "--no-paper", "--label", "tab:x", *out]) == 0
+    said = capsys.readouterr().out
+    assert r"\label{tab:x}" in said and "$p$" in said and "5.29" not in said
+    assert main(["table", "m_1", "--format", "latex", "--caption", "Two.", *out]) == 0
+    assert r"\caption{Two.}" in capsys.readouterr().out
+    assert main(["table", "m_1", "--format", "latex", "--tests", "p", *out]) == 0
+    assert "$p$" in capsys.readouterr().out
+    assert main(["table", "m_1", "--plain", "--format", "latex", "--tests", "p", *out]) == 2
+    assert "--tests=p: with --plain the table has only means" in capsys.readouterr().err
+
+
+def test_what_has_no_glyph_is_named(report):
+    other = replace(report.rows[1], name="A-中-h1")
+    text = to_latex(replace(report, rows=[report.rows[0], other]))
+    assert "A-?-h1" in text and "% not in pdfTeX's default fonts, so ? stands for: 中" in text
+    assert "stands for" not in to_latex(report)
+
+
+def test_names_are_harmless():
+    assert latex("a_b & 5%\u202e\\") == r"a\_b \& 5\%\textbackslash{}"
+    assert latex("é中 x ≤ ±") == r"é? x ? $\pm$"
+
+
+def compiled(tables, folder):
+    """By how many points they are wider than the page, and what pdflatex says."""
+    program = shutil.which("pdflatex")
+    if program is None:
+        warnings.warn("NO LATEX WAS COMPILED: pdflatex is missing", stacklevel=1)
+        pytest.skip("pdflatex is missing: apt-get install texlive-latex-recommended")
+    (folder / "t.tex").write_text(DOCUMENT % "\n\\clearpage\n".join(tables))
+    done = subprocess.run(
+        [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=folder, capture_output=True, text=True
+    )
+    said = (folder / "t.log").read_text(errors="replace")
+    assert done.returncode == 0, said[-2000:]
+    return re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\) in (?:alignment|paragraph)", said), said
+
+
+def test_pdftex_takes_it(made, report, tmp_path):
+    tables = [to_latex(report, Layout(tests=tests, paper=paper)) for tests in TESTS for paper in (True, False)]
+    tables.append(to_latex(write_table(made.study, made.root)))
+    wide, said = compiled(tables, tmp_path)
+    assert not wide, f"wider than the page by {wide} pt"
+    assert re.search(rf"Output written on t.pdf \({len(tables)} pages", said)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["norm", "parsing", "layers", "modern", "miniature-8-epochs"])
+def test_published_studies_fit_the_page(name, tmp_path):
+    """A grid with its effects, seven metrics, long fields, long words, the paper's numbers beside ours."""
+    study, _, _ = archive.unpack(ROOT / f"experiments/results/{name}/records.tar.xz", tmp_path)
+    summary = make(study, tmp_path).summary
+    tables = [to_latex(summary, Layout(tests=tests)) for tests in TESTS]
+    wide, _ = compiled(tables, tmp_path)
+    assert not wide, f"wider than the page by {wide} pt"
+    heads = "".join(tables)
+    if name == "norm":
+        assert r"\label{tab:norm-effects}" in heads and "\nrow &" not in heads
+    if name == "parsing":
+        assert heads.count("exact (dev)") == len(TESTS) and r"More metrics of Table~\ref{tab:parsing}." in heads
+
+
+def test_a_caption_explains_no_marks_where_there_are_none(generator):
+    one = generator(["base", "A-h1"], [1])
+    one.write_all()
+    assert "Benjamini" not in to_latex(make("made", one.root).summary, Layout(tests="verdict"))

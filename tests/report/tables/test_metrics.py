@@ -1,0 +1,288 @@
+"""A metric is one class and one line: what is added to finished runs shows everywhere and moves nothing else."""
+
+import csv
+import io
+import json
+import shutil
+import sys
+
+import pytest
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.config import Evaluation
+from lightning_tfm.corpus_metrics import measured
+from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import METRICS
+from lightning_tfm.report.build import make
+from lightning_tfm.report.records import collect, read_cells
+from lightning_tfm.report.significance import bootstraps
+from lightning_tfm.report.to_json import plain
+from lightning_tfm.runs.record import read_score
+from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.sums import KEY, signed
+from tests.report.synthetic import Generator
+
+KINDS = ("markdown", "csv", "json", "latex")
+
+
+def printed(root, *argv: str) -> str:
+    from tests.golden import said
+
+    return said(*argv, "--out", str(root))
+
+
+def views(root) -> dict[str, str]:
+    found = {f"report {kind}": printed(root, "report", "made", "--format", kind, "--to", "-") for kind in KINDS}
+    found |= {f"table {kind}": printed(root, "table", "made", "--format", kind) for kind in ("text", *KINDS)}
+    found |= {"reference": printed(root, "table", "made", "--reference", "A-h1")}
+    return found | {"page": printed(root, "report", "made", "--to", "-")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    made = Generator(tmp_path_factory.mktemp("metrics"), ["base", "A-h1", "C-N2"], [1, 2, 3, 4, 5])
+    made.write_all({"C-N2": 0.2})
+    return made
+
+
+def test_a_metric_added_to_a_study_shows_in_every_format_and_moves_no_other(made, tmp_path):
+    root = shutil.copytree(made.root, tmp_path / "root")
+    before, old = views(root), plain(make("made", root).summary)
+    folders = sorted(root.glob("runs/*/scores/*"))
+    assert not [name for name, text in before.items() if "chrf" in text.lower()]
+    assert "15 runs have chrf" in printed(root, "validate", "made", "--add", "chrf")
+    after, new = views(root), plain(make("made", root).summary)
+    assert all("chrf" in text.lower() for text in after.values())
+    unknown = "chrF: how often a word of it is false is not known"
+    assert unknown in after["page"] and unknown not in before["page"]
+    assert "chrf difference p" in after["report csv"] and sorted(root.glob("runs/*/scores/*")) == folders
+    assert new.pop("signatures")["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6")
+    added = {row["row"]: row.pop("chrf") for row in new["rows"]}
+    assert new == old
+    assert added["C-N2"]["difference"]["verdict"] == "worse" and added["base"]["difference"] is None
+    heads = [next(csv.reader(io.StringIO(one["report csv"]))) for one in (before, after)]
+    assert [head for head in heads[1] if not head.startswith("chrf ")] == heads[0]
+
+
+def test_an_added_metric_is_compared_between_studies_and_exported(made, tmp_path):
+    root, folder = shutil.copytree(made.root, tmp_path / "root"), tmp_path / "exported"
+    Generator(root, ["base", "A-h1"], [1, 2, 3, 4, 5], "again")
+    export = ("export", "made", "--to", "csv", "--folder", str(folder))
+
+    def compared() -> list[str]:
+        kinds = ("text", *KINDS, "html")
+        return [printed(root, "compare", "made", "again", "--format", kind, "--to", "-") for kind in kinds]
+
+    printed(root, *export)
+    assert "dev/chrf" not in (folder / "runs.csv").read_text()
+    assert not any("chrf" in text.lower() for text in compared())
+    printed(root, "validate", "made", "--add", "chrf")
+    printed(root, *export)
+    assert "dev/chrf" in (folder / "runs.csv").read_text()
+    assert all("chrf" in text.lower() for text in compared())
+
+
+def test_an_added_metric_travels_in_an_archive_and_is_tested_there(made, tmp_path):
+    root, there = shutil.copytree(made.root, tmp_path / "root"), tmp_path / "there"
+    printed(root, "validate", "made", "--add", "chrf")
+    file = str(tmp_path / "made.tar.xz")
+    assert "15 runs" in printed(root, "records", "pack", "made", file)
+    printed(there, "records", "unpack", file)
+    ours, theirs = (make("made", where).summary.rows[2].metric("chrf") for where in (root, there))
+    assert theirs.by_seed == ours.by_seed and theirs.difference.p == pytest.approx(ours.difference.p, rel=1e-5)
+
+
+def test_runs_that_lack_it_or_have_another_version_of_it_leave_it_untested(made, tmp_path):
+    root = shutil.copytree(made.root, tmp_path / "root")
+    printed(root, "validate", "made", "--add", "chrf")
+    folder = made.folder(made.study.rows[1], 3).path.name
+    (path,) = (root / "runs" / folder).glob("scores/*/val.json")
+    score = {key: value for key, value in json.loads(path.read_bytes()).items() if key != KEY}
+    path.write_text(json.dumps(signed(score | {"chrf_signature": "nrefs:1|version:1.5"})))
+    assert METRICS["chrf"].of(read_score(path)) == score["chrf"]
+    rows = {row.name: row.metric("chrf") for row in make("made", root).summary.rows}
+    assert rows["A-h1"].mean is None and rows["C-N2"].mean and rows["C-N2"].difference is None
+
+
+def test_a_metric_that_cannot_be_counted_is_not_said_to_be_there(made, tmp_path, capsys):
+    root = shutil.copytree(made.root, tmp_path / "root")
+    assert main(["validate", "made", "--add", "f1", "--out", str(root)]) == 0
+    told = capsys.readouterr()
+    assert "base, seed 1: it has no f1" in told.out and "made: 0 runs have f1" in told.out
+    assert "brackets are counted in trees; line 1 of the references is not one" in told.err
+    assert all(read_score(path).measures == {} for path in root.glob("runs/*/scores/*/val.json"))
+
+
+def test_what_has_no_translations_here_is_named_and_left_as_it_is(made, tmp_path, capsys):
+    root = shutil.copytree(made.root, tmp_path / "root")
+    folder = made.folder(made.study.rows[0], 1).path.name
+    for path in (root / "runs" / folder).glob("scores/*/val.hyp.txt"):
+        path.unlink()
+    assert main(["validate", "made", "--add", "chrf", "--out", str(root)]) == 0
+    told = capsys.readouterr().out
+    assert "base, seed 1: its translations are not here" in told and "14 runs have chrf" in told
+
+
+OWN = '''
+import numpy as np
+
+from lightning_tfm.corpus_metrics import Summed
+
+
+class Words(Summed):
+    """Words that are where the reference has them."""
+
+    label = "right words"
+    digits = 2
+    WIDTH = 2
+
+    def counts(self, hypotheses):
+        pairs = [(h.split(), r.split()) for h, r in zip(hypotheses, self.references, strict=True)]
+        return [[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]
+
+    @staticmethod
+    def score(sums_X):
+        return 100 * sums_X[..., 0] / sums_X[..., 1]
+'''
+
+
+def test_an_added_metric_counts_words_as_the_study_s_tokenizer_has_them(made, tmp_path, monkeypatch):
+    root, name = shutil.copytree(made.root, tmp_path / "root"), "own_tokens:Words"
+    by_tokens = OWN.replace("(h.split(), r.split())", "(self.cut(h), self.cut(r))")
+    by_tokens += """
+    def cut(self, line):
+        from lightning_tfm.bleu import bleu_tokenizer
+
+        return bleu_tokenizer(self.tokenize)(line).split()
+"""
+    (tmp_path / "own_tokens.py").write_text(by_tokens)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert f"15 runs have {name}" in printed(root, "validate", "made", "--add", "own_tokens.Words"), "as parts are"
+    row = make("made", root).summary.rows[2].metric(name)
+    sys.modules.pop("own_tokens")
+    METRICS.pop(name)
+    assert row.difference.verdict == "worse", "its sums are what was added"
+
+
+def test_a_class_of_the_user_s_own_is_a_metric_in_every_format_with_tests(made, tmp_path, monkeypatch, capsys):
+    root, name = shutil.copytree(made.root, tmp_path / "root"), "own_words:Words"
+    (tmp_path / "own_words.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    old = plain(make("made", root).summary)
+    assert f"15 runs have {name}" in printed(root, "validate", "made", "--add", name)
+    found = make("made", root).summary
+    assert all("right words" in text or name in text for text in views(root).values())
+    row = found.rows[2].metric(name)
+    assert METRICS[name].label == "right words" and 0 < row.mean < 100 and row.difference.p < 0.05
+    assert row.difference.verdict == "worse" and "own_words:Words|source:" in found.signatures[name]
+    (tmp_path / "own_words.py").write_text(OWN.replace("100 *", "50 *"))
+    sys.modules.pop("own_words")
+    METRICS.pop(name)
+    assert make("made", root).summary.rows[2].metric(name).mean is None, "counted by an older version of the class"
+    assert f"15 runs have {name}" in printed(root, "validate", "made", "--add", name)
+    assert make("made", root).summary.rows[2].metric(name).mean == pytest.approx(row.mean / 2)
+    sys.modules.pop("own_words")
+    METRICS.pop(name)
+    (tmp_path / "own_words.py").unlink()
+    without = plain(make("made", root).summary)
+    assert without == old and f"metric '{name}': cannot import it" in capsys.readouterr().err
+
+
+GIVEN = {
+    "a half": "[[0.5, 1] for _ in hypotheses]",
+    "a word": "[['a', 1] for _ in hypotheses]",
+    "three of two": "[[1, 2, 3] for _ in hypotheses]",
+    "a line too few": "[[1, 2] for _ in hypotheses[1:]]",
+    "no number": "[[float('nan'), 2] for _ in hypotheses]",
+    "division by zero": "[[1 // 0, 2] for _ in hypotheses]",
+    "sums of zero": "[[0, 0] for _ in hypotheses]",
+}
+SCORES = {
+    "one row only": ("sums_X[..., 0] / sums_X[..., 1]", "sums_X[0] / sums_X[1]"),
+    "a single number": ("sums_X[..., 0] / sums_X[..., 1]", "float(sums_X.sum())"),
+}
+SCORES |= {"not static": ("@staticmethod\n    def score(sums_X)", "def score(self, sums_X)")}
+SCORES |= {
+    "an earlier name": ("digits = 2", "fine = 2"),
+    "no width": ("WIDTH = 2", ""),
+    "text for digits": ("digits = 2", "digits = '2'"),
+}
+SAYS = {
+    "a half": "counts.. gives .*whole numbers are wanted",
+    "three of two": r"\[5, 3\]: \[5 lines, WIDTH=2\]",
+    "a line too few": r"\[4, 2\]: \[5 lines, WIDTH=2\]",
+}
+SAYS |= {"division by zero": r"ZeroDivisionError.*own_counts.py:16", "sums of zero": "gives nan"}
+SAYS |= {
+    "not static": "as a static method",
+    "no width": "define WIDTH",
+    "an earlier name": "its trait `fine` is now called difference_digits",
+    "text for digits": "digits='2' has another type",
+}
+
+
+@pytest.mark.parametrize("wrong", [*GIVEN, *SCORES])
+def test_a_class_whose_numbers_cannot_be_summed_is_refused_before_they_are_kept(wrong, tmp_path, monkeypatch):
+    source = OWN.replace(
+        "[[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]",
+        GIVEN.get(wrong, "[[1, 2] for _ in pairs]"),
+    )
+    (tmp_path / "own_counts.py").write_text(source.replace(*SCORES.get(wrong, ("", ""))))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    texts = [f"a b {i}" for i in range(5)]
+    try:
+        with pytest.raises(UserError, match=f"metric 'own_counts:Words'.*{SAYS.get(wrong, '')}"):
+            measured(Evaluation(metrics="own_counts:Words"), texts, texts)
+    finally:
+        sys.modules.pop("own_counts", None)
+        METRICS.pop("own_counts:Words", None)
+
+
+LOG = (
+    OWN.replace("Words(Summed)", "Wrong(Summed)")
+    .replace('"right words"', '"100 % wrong_words"')
+    .replace("100 * sums_X[..., 0]", "(sums_X[..., 1] - sums_X[..., 0])")
+)
+LOG = LOG.replace("    WIDTH", "    lower_is_better = True\n    log = True\n    WIDTH")
+
+
+def test_a_logarithm_is_what_is_resampled_where_one_is_tested_and_a_label_is_harmless_in_latex(
+    made, tmp_path, monkeypatch
+):
+    root, name = shutil.copytree(made.root, tmp_path / "root"), "own_log:Wrong"
+    (tmp_path / "own_log.py").write_text(LOG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert "15 runs have" in printed(root, "validate", "made", "--add", name)
+    study = load_as(Ablation, root, "made")
+    cells = read_cells(study, root, collect(study, root))
+    boots, tested = bootstraps(cells)[name], {key: cell.value(name) for key, cell in cells.filled.items()}
+    for key, scores in boots.items():
+        assert scores.mean() == pytest.approx(tested[key], abs=4 * scores.std()) and tested[key] < 0
+    row = make("made", root).summary.rows[2].metric(name)
+    assert row.difference.percent.lower > 0 and row.difference.verdict == "worse"
+    tex = printed(root, "table", "made", "--format", "latex")
+    assert r"{100 \% wrong\_words (dev)}" in tex and "{100 % wrong" not in tex
+
+
+def test_scores_without_a_finite_value_are_not_tested_and_disturb_no_other(made, tmp_path, monkeypatch):
+    """The logarithm of 0; sums that are 0 in some resampled texts."""
+    root, before = shutil.copytree(made.root, tmp_path / "root"), plain(make("made", made.root).summary)
+    counts = "[[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]"
+    nothing = LOG.replace(counts, "[[1, 1] for _ in pairs]").replace("Wrong(", "Nothing(")
+    rare = OWN.replace(counts, "[[pair == pairs[7], pair == pairs[7]] for pair in pairs]").replace("Words(", "Rare(")
+    (tmp_path / "own_zero.py").write_text(nothing + rare)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    names = ["own_zero:Nothing", "own_zero:Rare"]
+    printed(root, "validate", "made", *(word for name in names for word in ("--add", name)))
+    summary = make("made", root).summary
+    nothing_row, rare_row = (summary.rows[2].metric(name) for name in names)
+    assert nothing_row.mean == 0 and nothing_row.difference is None
+    assert rare_row.mean == 100 and rare_row.difference.why.startswith("some resampled texts have no score")
+    assert all("nan" not in text.lower() for kind, text in views(root).items() if kind.startswith("table"))
+    after = plain(summary)
+    assert [row["ppl"] for row in after["rows"]] == [row["ppl"] for row in before["rows"]]

@@ -1,0 +1,155 @@
+"""The headline of a report, over made-up summaries: it says what the verdicts say, and nothing else."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from lightning_tfm.report import build
+from lightning_tfm.report.analyses.agreement import LastEighth
+from lightning_tfm.report.analyses.factors import Effect, FactorSummary
+from lightning_tfm.report.row import Difference, Percent, Scores
+from lightning_tfm.report.wording.headline import base_apart, headline, trust
+from lightning_tfm.report.wording.word import Word
+from tests.helpers.records import summary, summary_row
+
+
+def row(name, verdict, percent=None, n=5, smallest=None, **changes):
+    """A row with a tested difference of so many percent."""
+    shown = None if percent is None else Percent(percent, percent - 2, percent + 2, smallest)
+    d = Difference(verdict, "a single seed", None, percent=shown)
+    made = summary_row(name, verdict)
+    ppl = Scores(5.0 + (percent or 0) / 100, 0.1, {}, d)
+    return replace(made.with_metrics({"ppl": ppl}), n=n, **changes)
+
+
+def report(*rows, base=True, **changes):
+    first = [replace(summary_row("base", base=True), n=5)] if base else []
+    whole = {"cells": 10, "finished": 10} | changes
+    return replace(summary([*first, *rows]), **whole)
+
+
+def test_the_largest_effects_in_words_of_the_rows_then_the_verdicts():
+    assert headline(
+        report(
+            row("a", "reproduced", 12.0, label="half the width"),
+            row("b", "contradicted", -4.0),
+            row("c", "undecided", -30.0),
+            row("d", "reproduced", 20.0, label="no dropout"),
+            row("e", "reproduced", 8.0),
+            row("f", "same direction", 2.0),
+        )
+    ) == [
+        "No dropout, half the width and e cost most (+20, +12, +8.0 % perplexity). b gains (−4.0 % perplexity).",
+        "Of 6 rows 3 are reproduced, 1 goes in the same direction (f), 1 is contradicted (b) and 1 is undecided "
+        "(over seeds: this corpus, this scale).",
+    ], "the undecided row is no gain, however large its estimate"
+    assert trust(report(row("a", "reproduced", 1.0))) == "5 seeds per row."
+
+
+def test_nothing_found_says_what_would_have_been():
+    first, second = headline(report(row("a", "undecided", 1.0, smallest=3.0), row("b", "undecided", 9, smallest=5)))
+    assert first == (
+        "No row differs significantly from base; a true difference of 4.0 % PPL would typically be detected with a "
+        "probability of about 70 %."
+    )
+    assert second == "Of 2 rows 2 are undecided (over seeds: this corpus, this scale)."
+    (beyond_all, _) = headline(report(row("a", "undecided", 1.0, smallest=284.0)))
+    assert "; a true perplexity 3.8 times as high would typically be detected" in beyond_all
+
+
+def test_one_seed_has_numbers_and_no_verdict():
+    found = headline(report(row("a", "not testable", -40.0, n=1)))
+    assert found[0] == "No difference to base can be tested: a single seed."
+    assert found[1] == "The lowest mean perplexity is that of a, 4.60 (base 5.00), without a test."
+
+
+@pytest.mark.parametrize("count, said", [(1, "1 of 10 cells is empty: out of memory (1)"), (3, "3 of 10 cells are")])
+def test_failed_cells_come_first(count, said):
+    missing = {str(seed): "out of memory" for seed in range(count)}
+    found = trust(report(row("a", "worse", 3.0, n=5 - count, missing=missing), finished=10 - count))
+    assert found.startswith(said) and found.endswith(f"{5 - count} to 5 seeds per row.")
+
+
+def test_many_reasons_are_counted_and_long_ones_cut():
+    missing = {"1": "x" * 500, "2": "x" * 500, "3": "b", "4": "c", "5": "d"}
+    found = trust(report(row("a", "undecided", missing=missing, n=0), finished=5))
+    assert found.startswith("5 of 10 cells are empty: xxx") and "… (2), b (1), and 2 other reasons" in found
+    assert len(found) < 300
+
+
+def test_warnings_before_figures():
+    still = LastEighth(0.11, 0.05, True)
+    assert trust(report(row("big", "undecided", 1.0, far_above=[25]), last_eighth=still)) == (
+        "Seed 25 of big is far above the others of its row; base still fell 11.0 % over the last eighth of its "
+        "training: not converged, so differences partly reflect how fast rows learn; 5 seeds per row."
+    )
+
+
+def test_rows_of_other_pieces_are_judged_by_nll_per_word():
+    rows = [row(name, "not comparable") for name in ("a", "b")]
+    words = [
+        Difference(word, "", None, estimate=by, lower=by - 0.1, upper=by + 0.1)
+        for word, by in (("worse", 0.5), ("better", -0.25))
+    ]
+    rows = [replace(r, more={"word": Scores(3.0, 0.1, {}, d)}) for r, d in zip(rows, words, strict=True)]
+    assert headline(replace(report(*rows), foreign=["a", "b"])) == [
+        "a costs (+0.500 nll per word). b gains (−0.250 nll per word).",
+        "In nll per word, of 2 rows 1 is better (b) and 1 is worse (a) (over seeds: this corpus, this scale).",
+    ]
+
+
+def test_no_run_no_base_no_other_row():
+    empty = headline(report(row("a", "not testable"), finished=0))
+    assert empty[0] == "No run has finished, so nothing is known yet."
+    assert headline(report(row("a", "worse", 3.0), base=False))[0].startswith("No row of this study is base")
+    assert headline(report())[0] == "There is no row beside base, so nothing is compared."
+
+
+def test_another_reference_is_named():
+    rows = [row("a", "better", -3.0), replace(summary_row("ref", base=False), name="ref")]
+    made = replace(report(*rows), reference="ref")
+    made = replace(
+        made,
+        rows=[r.with_metrics({"ppl": replace(r.ppl, difference=None)}) if r.name == "ref" else r for r in made.rows],
+    )
+    assert headline(made)[1] == "Of 1 row beside ref 1 is better (a) (over seeds: this corpus, this scale)."
+
+
+def test_every_verdict_has_words():
+    for word in Word:
+        *_, last = headline(report(row("a", word, 1.0), row("b", "undecided", 1.0)))
+        assert last.startswith("Of 2 rows ") and word.clause[word == "undecided"] in last
+
+
+def effect(kind, words, estimate, p=None, **changes):
+    log = [math.log1p(x / 100) for x in (estimate, estimate - 5, estimate + 5)]
+    return replace(Effect(kind, "ppl", words, *log, p), **changes)
+
+
+def test_a_factorial_leads_with_its_fields_and_says_where_they_interact():
+    norm, late = "model.norm: pre against post", "training.warmup: 8 against 4"
+    effects = [effect("main", [norm], -24.7, 0.012), effect("main", [late], 2.0, 0.4)]
+    made = replace(report(row("a", "undecided", 1.0, smallest=3.0)), factors=FactorSummary([], effects, []))
+    said = "Over all levels of the other fields: norm pre instead of post gives −24.7 % perplexity [−29.7 %, −19.7 %]."
+    assert headline(made)[0] == said
+    both = [replace(e, p=None) for e in (*effects, effect("interaction", [norm, late], 30.0))]
+    assert headline(replace(made, factors=FactorSummary([], both, [])))[0] == (
+        f"{said} But effects differ with the other fields (norm × warmup): read the combinations. These are intervals "
+        "without a test: too few seeds."
+    )
+    nothing = replace(made, factors=FactorSummary([], effects[1:], []))
+    assert headline(nothing)[0] == "No field has a significant effect of its own."
+
+
+@pytest.mark.parametrize(("seeds", "said"), [((1, 2), "lie on two levels"), ((1, 2, 3, 4, 5), "alike, and agree")])
+def test_a_base_that_stands_apart_is_named_everywhere(generator, seeds, said):
+    made = generator(["base", "A-h1", "A-h4", "A-h16"], [1, 2, 3, 4, 5])
+    made.write_all()
+    report = build.make("made", made.root)
+    assert base_apart(report.summary) == []
+    for seed in seeds:
+        made.write(next(row for row in made.study.rows if row.name == "base"), seed, 0.9)
+    report = build.make("made", made.root)
+    told = [report.render("html"), report.render("markdown"), build.render_table(report.summary, "text", 300)]
+    assert all("base may be what stands apart" in " ".join(x.split()) and said in " ".join(x.split()) for x in told)

@@ -1,0 +1,227 @@
+"""Words for a row."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import lightning_tfm
+from lightning_tfm.metrics import BLEU, PPL
+from lightning_tfm.report.build import make
+from lightning_tfm.report.row import Difference
+from lightning_tfm.report.stats.evidence import Evidence, may_be_equal
+from lightning_tfm.report.wording.verdict import FALSE, agrees, counted, judge, phrase
+from lightning_tfm.report.wording.word import (
+    BETTER,
+    CONTRADICTED,
+    DIFFERS,
+    DIVERGED,
+    EQUAL,
+    NEITHER,
+    REPRODUCED,
+    SAME_DIRECTION,
+    SMALLER,
+    UNCLEAR,
+    UNDECIDED,
+    UNTESTABLE,
+    WORSE,
+    Word,
+)
+from lightning_tfm.study.rows import all_rows
+from tests.helpers.records import summary_row
+
+CLEARLY, BARELY = 0.05, 0.01
+"""differences in log PPL that the paper could print"""
+
+
+def evidence(estimate=1.0, p=0.01, **other):
+    numbers = {
+        "se": 0.3,
+        "df": 8.0,
+        "lower": estimate - 0.7,
+        "upper": estimate + 0.7,
+        "n": 3,
+        "n_base": 3,
+        "equivalent": 0.9,
+        "half": 0.9,
+        "needed": 9.0,
+    }
+    return Evidence(estimate=estimate, p=p, **numbers | other)
+
+
+def close(estimate, p=0.01, **other):
+    """Known to within some 0.006, less than the paper's single runs are."""
+    return evidence(estimate, p, se=0.0025, lower=estimate - 0.006, upper=estimate + 0.006, **other)
+
+
+@pytest.mark.parametrize(
+    "found, paper, word",
+    [
+        (close(+0.05), +CLEARLY, REPRODUCED),
+        (close(-0.05), -CLEARLY, REPRODUCED),
+        (close(+0.05, p=0.05), +CLEARLY, UNDECIDED),
+        (close(+0.36), +CLEARLY, SAME_DIRECTION),  # 7.27 times the printed difference is no reproduction
+        (evidence(+0.6), +CLEARLY, SAME_DIRECTION),  # compatible, and so would be nearly any other size
+        (close(+0.146), +0.006, DIFFERS),
+        (close(-0.12), 0.0, DIFFERS),
+        (close(+0.020), +0.006, UNCLEAR),
+        (evidence(+1.0), -CLEARLY, CONTRADICTED),
+        (evidence(-1.0), +CLEARLY, CONTRADICTED),
+        (evidence(+1.0, p=0.05), +CLEARLY, UNDECIDED),
+        (evidence(+1.0, p=0.05), -CLEARLY, UNDECIDED),
+        (evidence(+0.6), +BARELY, UNCLEAR),
+        (evidence(+0.6), -BARELY, UNCLEAR),
+        (evidence(+0.6), 0.0, UNCLEAR),  # found, whatever the paper prints
+        (close(+0.01, equivalent=0.001), 0.0, UNCLEAR),
+        (evidence(+0.1, p=0.9, equivalent=0.04), 0.0, NEITHER),
+        (evidence(+0.1, p=0.9, equivalent=0.04), -BARELY, NEITHER),
+        (evidence(+0.1, p=0.9, equivalent=0.06), 0.0, UNDECIDED),
+        (evidence(+0.1, p=0.9, equivalent=0.04), +CLEARLY, UNDECIDED),  # that is for unclear rows alone
+        (evidence(+1.0), None, WORSE),
+        (evidence(-1.0), None, BETTER),
+        (evidence(-1.0, p=0.5, equivalent=0.01), None, EQUAL),
+        (evidence(-1.0, p=0.5, equivalent=0.06), None, UNDECIDED),
+        (evidence(n=1, p=math.nan, untested="a single seed"), +CLEARLY, UNTESTABLE),
+        (evidence(n_base=1, p=math.nan, untested="a single seed of base"), None, UNTESTABLE),
+        (evidence(p=math.nan, untested="all seeds gave the same number"), +CLEARLY, UNDECIDED),
+        (None, +CLEARLY, UNTESTABLE),
+    ],
+)
+def test_word(found, paper, word):
+    assert judge(found, paper, "ppl", False).word == word
+
+
+def test_smaller_than_printed_is_said_at_full_size_alone():
+    found = evidence(+0.001, p=0.6, half=0.009)
+    assert judge(found, CLEARLY, "ppl", True).word == SMALLER
+    assert judge(found, CLEARLY, "ppl", False).word == UNDECIDED
+    assert judge(replace(found, half=0.011), CLEARLY, "ppl", True).word == UNDECIDED
+    assert judge(replace(found, p=0.01), CLEARLY, "ppl", True).word == SAME_DIRECTION
+    assert judge(found, BARELY, "ppl", True).word == UNDECIDED
+
+
+def test_better_is_lower_in_perplexity_and_higher_in_bleu():
+    assert judge(evidence(+1.0), None, "bleu", False).word == BETTER
+    assert judge(evidence(-1.0), None, "bleu", False).word == WORSE
+
+
+def test_which_printed_differences_are_clear():
+    rows = all_rows()
+    base = rows["base"].paper
+    others = [row for name, row in rows.items() if name != "base"]
+    unclear = {r.name for r in others if abs(math.log(r.paper.ppl / base.ppl)) <= PPL.clear}
+    assert unclear == {"A-h16", "C-N8", "D-Pdrop0.2", "E-learned"}
+    clear = {r.name for r in others if abs(r.paper.bleu - base.bleu) > BLEU.clear}
+    assert clear == {"A-h1", "C-N2", "C-dmodel256", "D-Pdrop0.0"}
+
+
+def test_what_stands_beside_a_word():
+    same = judge(close(0.36), CLEARLY, "ppl", False)
+    assert same.beside == "× 7.20 [7.08, 7.32]" and same.factor is not None
+    assert judge(evidence(+0.6), CLEARLY, "ppl", False).beside == "size unclear"
+    assert judge(close(0.05), CLEARLY, "ppl", False).beside == "× 1.00 [0.88, 1.12]"
+    assert judge(evidence(p=0.5, needed=14.0), CLEARLY, "ppl", False).beside == "about 14 seeds"
+    assert judge(evidence(p=0.5, equivalent=0.01), None, "ppl", False).beside == "± 1.4 % PPL"
+    open_ = judge(evidence(p=0.5, needed=math.inf), CLEARLY, "ppl", False)
+    assert open_.beside == "> 500 seeds" and "more than 500" in open_.why
+    assert phrase(Difference(UNDECIDED, "", None, beside="about 14 seeds")) == "undecided, about 14 seeds"
+    assert phrase(Difference(UNDECIDED, "", None)) == "undecided"
+    assert phrase(Difference(DIVERGED, "", None, beside="2 of 4")) == "diverged (2 of 4)"
+
+
+def test_the_error_of_a_size_is_that_of_both_runs_of_the_paper_and_ours():
+    """m = t_nu sqrt(se^2 + 2 sigma^2), nu = (se^2 + 2 sigma^2)^2 / (se^4 / df); by hand."""
+    e = replace(close(0.05), se=0.01, df=4.0)
+    nu = (1e-4 + 5e-5) ** 2 / (1e-8 / 4)
+    m = float(stats.t.isf(0.025, nu)) * math.sqrt(1.5e-4)
+    assert nu == pytest.approx(9.0) and m == pytest.approx(0.0277, abs=1e-4)
+    assert agrees(e, 2 * m + 1e-6, 0.005)[1] is True
+    assert agrees(e, 2 * m - 1e-6, 0.005)[1] is False
+    assert agrees(replace(e, estimate=0.1 + m - 1e-6), 0.1, 0.005)[0]
+    assert not agrees(replace(e, estimate=0.1 + m + 1e-6), 0.1, 0.005)[0]
+
+
+def test_a_miniatures_bleu_has_no_unit_in_common_with_the_papers():
+    """No factor, nothing reproduced in size, no absence; at full size it has all of them."""
+    found = evidence(-1.4, se=0.1, lower=-1.6, upper=-1.2)
+    small, full = (judge(found, -1.5, "bleu", size) for size in (False, True))
+    assert (small.word, small.beside, small.factor) == (SAME_DIRECTION, "", None)
+    assert full.word == SAME_DIRECTION and full.beside == "size unclear" and full.factor is not None
+    assert judge(replace(found, estimate=-3.0), -3.0, "bleu", True).word == REPRODUCED
+    assert judge(replace(found, estimate=-3.0), -3.0, "bleu", False).word == SAME_DIRECTION
+    assert judge(replace(found, estimate=1.4), -1.5, "bleu", False).word == CONTRADICTED
+    assert judge(replace(found, p=0.5, equivalent=0.01), 0.1, "bleu", False).word == UNDECIDED
+    assert judge(replace(found, p=0.5, equivalent=0.01), 0.1, "bleu", True).word == NEITHER
+    assert judge(found, 0.1, "bleu", False).word == DIFFERS
+
+
+def test_words_are_counted_in_their_order():
+    rows = [summary_row("base", base=True), *(summary_row("a", word) for word in (UNDECIDED, REPRODUCED, UNDECIDED))]
+    assert list(counted(rows, "ppl").items()) == [(REPRODUCED, 1), (UNDECIDED, 2)]
+
+
+def test_every_word_is_one_value_with_all_that_prints_it_and_an_unclear_one_takes_no_side():
+    assert len({word.mark for word in Word}) == len({word.latex for word in Word}) == len(Word)
+    assert all(word.clause[0] and word.clause[1] and word.means and word.style for word in Word)
+    for word in (UNCLEAR, BETTER, WORSE, EQUAL, UNDECIDED, UNTESTABLE, SMALLER, SAME_DIRECTION, DIVERGED):
+        assert word.style not in ("good", "bad")
+
+
+def test_seeds_are_promised_for_an_absence_only_where_a_word_can_say_it():
+    printed = np.array([np.nan, 0.1, 0.0, 2.0])
+    assert may_be_equal(printed, BLEU.clear, True).tolist() == [True, True, True, False]
+    assert may_be_equal(printed, BLEU.clear, False).tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(("n", "n_base"), [(4, 8), (8, 4), (3, 3)])
+def test_fewer_than_five_seeds_have_an_interval_and_no_word(generator, monkeypatch, n, n_base):
+    """Seeds on plateaus make a false word in up to 22 % of studies of 3 seeds (benchmarks/results/plateaus.txt)."""
+    monkeypatch.setattr("lightning_tfm.report.stats.statistics.LEAST", 5)
+    made = generator(["base", "A-h1", "A-h32", "C-N2"], list(range(1, max(n, n_base) + 1)))
+    skip = [("base", s) for s in range(n_base + 1, n + 1)] + [("A-h1", s) for s in range(n + 1, n_base + 1)]
+    made.write_all({"A-h1": 0.5, "C-N2": 0.5}, skip=skip)
+    report = make("made", made.root)
+    found = {row.name: row.ppl.difference for row in report.summary.rows if not row.base}
+    h1 = found["A-h1"]
+    assert h1.verdict == UNTESTABLE and "a verdict needs 5" in h1.why
+    assert h1.p is None and h1.holm is None and h1.lower < h1.estimate < h1.upper
+    assert (found["C-N2"].verdict == UNTESTABLE) == (min(n_base, max(n, n_base)) < 5)
+    assert "a verdict needs 5" in report.render("html")
+
+
+def test_five_seeds_have_a_word(generator, monkeypatch):
+    monkeypatch.setattr("lightning_tfm.report.stats.statistics.LEAST", 5)
+    made = generator(["base", "A-h1", "A-h32"], [1, 2, 3, 4, 5])
+    made.write_all({"A-h1": 0.5})
+    rows = {row.name: row for row in make("made", made.root).summary.rows}
+    assert rows["A-h1"].ppl.difference.p < 0.05 and rows["A-h1"].ppl.difference.verdict != UNTESTABLE
+
+
+def test_the_error_rates_of_the_words_are_those_of_the_simulation(generator):
+    text = (Path(lightning_tfm.__file__).parents[1] / "benchmarks/results/words.txt").read_text()
+    found: dict[Word, list[float]] = {}
+    for study in text.split("\n\n"):
+        head = re.search(r", (\d) seeds.*; (\d+) studies\)", study)
+        if head is None or int(head[1]) < 5:
+            continue
+        for word in Word:
+            line = re.search(rf"^  {word} +PPL +(\S+) a study, +(\S+).*BLEU +(\S+) a study, +(\S+)", study, re.M)
+            for i in (0, 1) if line else ():
+                said, false = line[2 * i + 1], line[2 * i + 2]
+                if float(said) * int(head[2]) >= 20:
+                    worst = found.setdefault(word, [0.0, 0.0])
+                    worst[i] = max(worst[i], float(false))
+    assert found.pop(UNDECIDED) == [0.0, 0.0]
+    assert {word: pytest.approx(list(rates), abs=0.06) for word, rates in FALSE.items()} == found
+
+    made = generator(["base", "A-h32", "C-N2"], [1, 2, 3, 4, 5])
+    made.write_all({"C-N2": 0.2})
+    page = " ".join(make("made", made.root).render("html").split())
+    assert (
+        f"false in at most {FALSE[REPRODUCED][0]} % (BLEU: {FALSE[REPRODUCED][1]} %) of its uses in simulated studies"
+        in page
+    )

@@ -1,0 +1,197 @@
+"""Files of searches: the shipped ones, and what is refused, with nothing written."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.cli.train.tune import introduction, pruning
+from lightning_tfm.config import Experiment
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.settings import load_experiment
+from lightning_tfm.study.study import Search
+from lightning_tfm.study.sweeps import Pruner, grid, read_search
+from lightning_tfm.yaml_files import shipped
+
+GOOD = """name: mine
+method: bayes
+metric: {name: dev/ppl, goal: minimize}
+parameters:
+  training.lr_factor: {distribution: log_uniform_values, min: 0.1, max: 2.0}
+  training.warmup: {min: 10, max: 20}
+  model.N: {values: [2, 4]}
+  seed: {value: 3}
+command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]
+"""
+BESIDE = "sampler: gp\ntrials: 9\npruner: {type: asha, min_step: 5}\nconstraints: {parameters: 1000000}\n"
+
+
+def read(folder: Path, text: str = GOOD, beside: str = ""):
+    (folder / "f.yaml").write_text(text)
+    if beside:
+        (folder / "f.study.yaml").write_text(beside)
+    return read_search(folder / "f.yaml")
+
+
+def test_what_the_two_files_say(tmp_path: Path) -> None:
+    file = read(tmp_path, GOOD, BESIDE)
+    assert (file.sampler, file.trials, file.pruner, file.constraints) == (
+        "gp", 9, Pruner("asha", 5, 3), {"parameters": 1e6},
+    )  # fmt: skip
+    assert file.arguments == ["--config", "experiments/miniature.yaml", "--training.seed=3"]
+    kinds = {p.name: p.distribution for p in file.space(Experiment())}
+    assert kinds == {
+        "training.lr_factor": "log_uniform_values", "training.warmup": "int_uniform", "model.N": "categorical",
+    }  # fmt: skip
+
+
+def test_bayes_is_tpe_and_hyperband_counts_validations(tmp_path: Path) -> None:
+    file = read(tmp_path, GOOD.replace("name: mine", "early_terminate: {type: hyperband, min_iter: 2}"))
+    assert file.sampler == "tpe" and file.steps_of(250, 2000) == Pruner("asha", 500, 3)
+    with pytest.raises(UserError, match="nothing would ever be stopped"):
+        file.steps_of(250, 500)
+    other = read(tmp_path, GOOD.replace("name: mine", "early_terminate: {type: hyperband, max_iter: 27, s: 2}"))
+    assert other.steps_of(10, 2000) == Pruner("asha", 30, 3)
+
+
+def test_the_shipped_searches() -> None:
+    heads, search = read_search("sweeps/heads.yaml"), read_search("sweeps/search.yaml")
+    assert len(grid(heads.space(Experiment()))) == 48
+    assert [p.name.partition(".")[2] for p in search.space(Experiment())] == [
+        "lr_factor", "warmup", "P_drop", "N", "d_model",
+    ]  # fmt: skip
+
+
+MALFORMED = [
+    ("lr_factor:", "lr_fator:", "", "unknown parameter 'training.lr_fator': did you mean 'training.lr_factor'"),
+    ("[2, 4]", "[]", "", "model.N.values=.*non-empty"),
+    ("[2, 4]", "[2, two]", "", "model.N='two': expected a whole number"),
+    ("[2, 4]", "[2, 3]", "", "model.N=3 is not divisible by miniature.depth=2"),
+    ("dev/ppl", "dev/loss", "", "f.yaml:3: metric.name='dev/loss': did you mean 'dev/ppl'"),
+    ("goal: minimize", "goal: maximize", "", "dev/ppl must be minimized"),
+    ("method: bayes", "method: grid", "", "a grid cannot search a continuous range"),
+    ("method: bayes", "method: baes", "", "did you mean 'bayes'"),
+    ("min: 0.1", "min: 3.1", "", "min=3.1 must be below max=2.0"),
+    ("min: 0.1", "min: 0", "", "a logarithm needs numbers above 0"),
+    ("log_uniform_values, min", "log_normal, min", "", "this engine cannot honour it"),
+    ("{min: 10, max: 20}", "{min: 10.0, max: 20.5}", "", "takes whole numbers"),
+    ("{min: 10, max: 20}", "{min: 10, max: 20, mu: 3}", "", "training.warmup.mu' .*: this engine cannot honour it"),
+    ("training.warmup:", "2020-01-01:", "", "YAML does not read the key '2020-01-01' as text; put it in quotes"),
+    ("  seed: {value: 3}", "  seed: {values: [1, 2]}", "", "a seed is not something to search over"),
+    ("  model.N:", "  data.pairs: {values: [3, 4]}\n  model.N:", "", "'data.pairs' must be the same for all trials"),
+    ("name: mine", "run_cap: 3", "", "f.yaml:1: 'run_cap'.*cannot honour"),
+    ("name: mine", "early_terminate: {type: hyperband, min_iter: 2, strict: true}", "", "strict=True: expected False"),
+    ("name: mine", "name: mine", "sampler: gpp", "did you mean 'gp'"),
+    ("name: mine", "name: mine", "sampler: random", "write method: random there"),
+    ("name: mine", "name: mine", "sampler: cmaes", "CMA-ES does not support lists of values"),
+    ("name: mine", "name: mine", "prunner: {type: asha}", "did you mean 'pruner'"),
+    ("name: mine", "name: mine", "pruner: {type: asha, eta: 1}", "pruner.eta=1: expected a whole number of at least 2"),
+    ("name: mine", "name: mine", "constraints: {params: 3}", "did you mean 'parameters'"),
+    ("{name: dev/ppl, goal: minimize}", "{name: dev/ill_formed, goal: maximize}", "", "ill_formed must be minimized"),
+    ("{name: dev/ppl, goal: minimize}", "{name: dev/f1, goal: maximize}", "", "dev/f1 .* add --evaluation.metrics f1"),
+    ("name: mine", "name: mine", "objectives: {dev/bleu: maximize}", "metric dev/ppl is not among the objectives"),
+    (
+        "name: mine", "name: mine",
+        "objectives: {dev/ppl: minimize, parameters: minimize}\npruner: {type: median}", "nothing can be stopped",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "beside", "message"), MALFORMED)
+def test_malformed(tmp_path: Path, capsys, old: str, new: str, beside: str, message: str) -> None:
+    assert old in GOOD
+    (tmp_path / "f.yaml").write_text(GOOD.replace(old, new, 1))
+    if beside:
+        (tmp_path / "f.study.yaml").write_text(beside)
+    assert main(["tune", str(tmp_path / "f.yaml"), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert re.search(message, said), said
+    assert not (tmp_path / "out").exists()
+
+
+STORAGES = [
+    ("sqlite:///x.db", "SQLite has no row locks"),
+    ("mysql://me@host/db", "valid: the path"),
+    ("postgresql://me:secret@127.0.0.1:1/x", "cannot be reached"),
+]
+
+
+@pytest.mark.parametrize(("storage", "message"), STORAGES)
+@pytest.mark.parametrize("verb", ["tune", "sweep"])
+def test_storages_that_will_not_do(tmp_path: Path, capsys, storage: str, message: str, verb: str) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(GOOD if verb == "tune" else GOOD.replace("bayes", "grid").replace(
+        GOOD[GOOD.index("  training.lr"):GOOD.index("command")], "  row: {values: [base]}\n"))  # fmt: skip
+    assert main([verb, str(file), "--out", str(tmp_path / "out"), "--storage", storage]) == 2
+    said = capsys.readouterr().err
+    assert message in said and "secret" not in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_journal_is_left_alone(tmp_path: Path, capsys) -> None:
+    (tmp_path / "f.yaml").write_text(GOOD)
+    journal = tmp_path / "out" / "studies" / "mine" / "journal.log"
+    journal.parent.mkdir(parents=True)
+    journal.write_bytes(b'{"op_code":0,"wor\x00\n{"op_code":1}\n')
+    assert main(["tune", str(tmp_path / "f.yaml"), "--out", str(tmp_path / "out")]) == 2
+    assert "line 1 is damaged" in capsys.readouterr().err
+    assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == ["journal.log"]
+
+
+def test_label_smoothing_searched_by_perplexity_is_warned_of(tmp_path: Path) -> None:
+    text = shipped("sweeps").joinpath("search.yaml").read_text().replace("model.P_drop:", "training.eps_ls:")
+    (tmp_path / "f.yaml").write_text(text)
+    file, base = read_search(tmp_path / "f.yaml"), Experiment()
+    made = Search(
+        name="s", base=base, space=file.space(base), sampler="tpe", seed=0, trials=2, objectives=file.objectives,
+        constraints={}, pruner=Pruner(), prints=Fingerprints("t", "d"), V=9, store="x",
+    )  # fmt: skip
+    said = introduction(file, made, 1, 0)
+    assert any("WARNING: label smoothing" in line and "dev/bleu" in line for line in said)
+    quiet = introduction(file, replace(made, objectives={"dev/bleu": "maximize"}), 1, 0)
+    assert not any("WARNING" in line for line in quiet)
+
+
+def test_what_a_pruner_will_see_is_said(tmp_path: Path) -> None:
+    def said(warmup: str, beside: str = "") -> str:
+        text = shipped("sweeps").joinpath("search.yaml").read_text()
+        file = read(tmp_path, text.replace("min: 100, max: 1000", warmup), beside)
+        base = load_experiment("experiments/miniature.yaml")
+        made = Search(
+            name="s", base=base, space=file.space(base), sampler="tpe", seed=0, trials=2, objectives=file.objectives,
+            constraints={}, pruner=Pruner("asha", 500, 2), prints=Fingerprints("t", "d"), V=9, store="x",
+            validate_every=250, prune_in_warmup=file.prune_in_warmup,
+        )  # fmt: skip
+        return " ".join(pruning(made, file))
+
+    steps = load_experiment("experiments/miniature.yaml").scaled().training.steps
+    looks = [look for look in (500, 1000, 2000, 4000) if look < steps]
+    assert f"dev PPL compared at steps {', '.join(f'{look:,}' for look in looks)} of {steps:,}" in said(
+        "min: 1, max: 9"
+    )
+    assert f"before its own ends: one of 600 can be stopped at {len(looks) - 1} of" in said("min: 100, max: 600")
+    assert f"one of {steps:,} is never stopped" in said(f"min: 100, max: {steps}")
+    assert "prune_in_warmup lets trials be stopped within it" in said("min: 100, max: 600", "prune_in_warmup: true")
+
+
+def test_a_users_own_metric_is_an_objective(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "own_aim.py").write_text(
+        "from lightning_tfm.corpus_metrics import Summed\nclass Mine(Summed):\n    WIDTH = 1\n"
+        "    def counts(self, hypotheses):\n        return None\n"
+        "    @staticmethod\n    def score(sums):\n        return sums\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = GOOD.replace("dev/ppl", "dev/own_aim.Mine")
+    assert read(tmp_path, own.replace("minimize", "maximize"), "").objectives == {"dev/own_aim:Mine": "maximize"}
+    with pytest.raises(UserError, match=r"f.yaml:3: metric.goal='minimize': dev/own_aim.Mine must be maximized"):
+        read(tmp_path, own, "")
+    with pytest.raises(UserError, match=r"f.yaml:3: metric.name: metric 'own_aim:Other': cannot import"):
+        read(tmp_path, own.replace("Mine", "Other"), "")
+
+
+def test_seeds_of_every_trial_are_gone(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"f.study.yaml:5: 'seeds' \(value \[1, 2\]\): a trial is one run"):
+        read(tmp_path, GOOD, BESIDE + "seeds: [1, 2]\n")

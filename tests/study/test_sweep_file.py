@@ -1,0 +1,162 @@
+"""Sweep files: the shipped one, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from lightning_tfm.cli.train.sweep import only
+from lightning_tfm.config import Experiment
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.rows import Fingerprints, all_rows
+from lightning_tfm.study.study import Ablation, load, save
+from lightning_tfm.study.sweeps import is_search, read_sweep
+from lightning_tfm.yaml_files import read_yaml
+
+GOOD = """name: mine
+method: grid
+metric: {name: dev/ppl, goal: minimize}
+parameters:
+  row: {values: [base, A-h1]}
+  seed: {values: [1, 2]}
+  training.warmup: {value: 40}
+command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]
+"""
+
+
+def read(tmp_path, text):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    return read_sweep(path)
+
+
+def test_the_shipped_sweep_names_all_rows():
+    sweep = read_sweep("sweeps/table3.yaml")
+    assert sweep.rows == list(all_rows())
+    assert (sweep.name, len(sweep.seeds)) == ("table3", 1)
+    assert sweep.arguments == ["--config", "experiments/miniature-8-epochs.yaml"]
+
+
+def test_rows_may_be_picked_and_base_is_always_there():
+    rows = list(all_rows().values())
+    found = only(read_sweep("sweeps/table3.yaml"), rows, "C-N4,C-N2")
+    assert [row.name for row in found] == ["base", "C-N2", "C-N4"]
+
+
+def test_base_is_the_row_that_changes_nothing_whatever_its_name(tmp_path):
+    (tmp_path / "mine.yaml").write_text("mine: {group: X, change: {}}\n")
+    sweep = read(tmp_path, GOOD.replace("base, A-h1", "A-h4, mine, A-h1"))
+    declared = all_rows([tmp_path / "mine.yaml"])
+    rows = [declared[name] for name in sweep.rows]
+    assert [row.name for row in only(sweep, rows, "A-h1")] == ["mine", "A-h1"]
+    assert [row.name for row in only(sweep, [*rows, declared["base"]], "A-h1")] == ["A-h1", "base"], "the paper's"
+
+
+def test_fixed_values_become_arguments(tmp_path):
+    sweep = read(tmp_path, GOOD)
+    assert (sweep.rows, sweep.seeds) == (["base", "A-h1"], [1, 2])
+    assert sweep.arguments == ["--config", "experiments/miniature.yaml", "--training.warmup=40"]
+
+
+def test_seeds_and_name_may_be_left_out(tmp_path):
+    sweep = read(tmp_path, GOOD.replace("  seed: {values: [1, 2]}\n", "").replace("name: mine\n", ""))
+    assert (sweep.seeds, sweep.name) == ([], "sweep")
+
+
+def test_fields_with_several_values_are_rows_of_all_combinations(tmp_path):
+    text = GOOD.replace("{value: 40}", "{values: [40, 80]}\n  model.norm: {values: [post, pre]}")
+    sweep = read(tmp_path, text)
+    assert sweep.factors == {"training.warmup": [40, 80], "model.norm": ["post", "pre"]}
+    assert sweep.arguments == ["--config", "experiments/miniature.yaml"]
+    rows = sweep.crossed([all_rows()[name] for name in sweep.rows])
+    names = [f"{w}, {n}" for w in ("warmup=40", "warmup=80") for n in ("norm=post", "norm=pre")]
+    assert [row.name for row in rows] == ["base", *names, *(f"A-h1, {name}" for name in names)]
+    assert rows[-1].change == all_rows()["A-h1"].change | {"training.warmup": 80, "model.norm": "pre"}
+    assert not rows[0].change and rows[0].paper.ppl is None, "the numbers of the paper are not of these rows"
+    alone = read(tmp_path, text.replace("  row: {values: [base, A-h1]}\n", ""))
+    assert [row.name for row in alone.crossed([])] == ["base", *names]
+    assert not is_search(read_yaml(tmp_path / "sweep.yaml"))
+    one_seed = text.replace("seed: {values: [1, 2]}", "seed: {value: 1}").replace("  row: {values: [base, A-h1]}\n", "")
+    (tmp_path / "sweep.yaml").write_text(one_seed)
+    assert is_search(read_yaml(tmp_path / "sweep.yaml")), "one seed: the points of a search's grid"
+    both = read(tmp_path, GOOD.replace("training.warmup: {value: 40}", "model.h: {values: [2, 4]}"))
+    with pytest.raises(UserError, match=r"row 'A-h1' changes model\.h already"):
+        both.crossed([all_rows()["A-h1"]])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "name: mine",
+            "early_terminate: {type: hyperband}",
+            r"yaml:1: 'early_terminate' .*in an ablation every row",
+        ),
+        ("name: mine", "nmae: mine", "unknown key 'nmae' .*did you mean 'name'"),
+        ("name: mine", "run_cap: 3", "cannot honour"),
+        ("method: grid", "method: bayes", "sweep.yaml:2: method='bayes'"),
+        ("method: grid\n", "", "'method' is missing"),
+        ("dev/ppl", "dev/pl", "sweep.yaml:3: metric.name='dev/pl': did you mean 'dev/ppl'"),
+        ("minimize", "maximize", "sweep.yaml:3: metric.goal='maximize': dev/ppl must be minimized"),
+        ("goal: minimize", "gaol: minimize", "unknown key 'metric.gaol'"),
+        ("  row: {values: [base, A-h1]}\n", "", "needs the parameter 'row'"),
+        ("[base, A-h1]", "[]", "row.values=.*non-empty"),
+        ("[base, A-h1]", "[base, base]", "a row appears twice"),
+        ("[base, A-h1]", "[base, 3]", "row=3: expected text"),
+        ("[1, 2]", "[1, two]", "seed='two': expected a whole number"),
+        ("seed: {values: [1, 2]}", "seed: {min: 1, max: 3}", "a grid cannot search a continuous range"),
+        ("{values: [base, A-h1]}", "base", "parameters.row='base': expected the keys value, values"),
+        ("training.warmup", "3", "sweep.yaml:7: YAML does not read the key '3' as text; put it in quotes"),
+        ("seed: {values", "sede: {values", "unknown parameter 'sede': did you mean 'seed'"),
+        ("{value: 40}", "{values: [40, x]}", "training.warmup='x': expected a whole number"),
+        ("{value: 40}", "{values: [40, 40]}", "training.warmup: a value appears twice"),
+        (
+            "training.warmup: {value: 40}",
+            "data.corpus_seed: {values: [0, 1]}",
+            "data.corpus_seed is the same for all rows",
+        ),
+        ("lightning-tfm, fit,", "python, train.py,", "must begin with"),
+        (', "${args}"', "", r"needs '\$\{args\}' once"),
+        ('"${args}"', '"${args}", "${other}"', r"only '\$\{args\}' is filled in"),
+    ],
+)
+def test_malformed(tmp_path, old, new, message):
+    assert old in GOOD
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, GOOD.replace(old, new, 1))
+
+
+def test_words_of_a_study_stand_beside_its_sweep_file_and_name_no_run(tmp_path):
+    (tmp_path / "sweep.study.yaml").write_text("title: Mine\nquestion: Which?\n")
+    sweep = read(tmp_path, GOOD)
+    assert (sweep.title, sweep.question) == ("Mine", "Which?")
+    for text, why in (
+        ("titel: Mine\n", r"sweep.study.yaml:1: unknown key 'titel' \(value 'Mine'\): did you mean 'title'"),
+        ("title: 3\n", "sweep.study.yaml:1: title=3: expected text"),
+        ("question: |\n  one\n  two\n", r"sweep.study.yaml:1: question='one\\ntwo\\n': expected one line of words"),
+        ("title: Mine\ntrials: 4\n", "sweep.study.yaml:2: unknown key 'trials'"),
+    ):
+        (tmp_path / "sweep.study.yaml").write_text(text)
+        with pytest.raises(UserError, match=why):
+            read(tmp_path, GOOD)
+
+
+def test_labels_go_with_the_combinations_of_a_row(tmp_path):
+    sweep = read(tmp_path, GOOD.replace("{value: 40}", "{values: [40, 80]}"))
+    rows = sweep.crossed([all_rows()[name] for name in sweep.rows])
+    assert {row.name: row.label for row in rows if row.label} == {
+        f"A-h1, warmup={n}": f"one head, warmup={n}" for n in (40, 80)
+    }
+
+
+def test_new_words_enter_a_study_and_old_ones_stay_where_none_come(tmp_path):
+    rows = [all_rows()[name] for name in ("base", "A-h1")]
+    prints = Fingerprints("t", "d")
+    study = Ablation(name="s", base=Experiment(), rows=rows, seeds=[1], prints=prints, V=9, store="", title="Old")
+    hashes = [cell.training_hash for cell in study.cells()]
+    save(study, tmp_path)
+    bare = [replace(row, label="") for row in rows]
+    found = save(replace(study, title="", question="Why?", rows=bare), tmp_path)
+    assert (found.title, found.question, found.rows[1].label) == ("Old", "Why?", "one head")
+    found = save(replace(study, title="New", rows=[rows[0], replace(rows[1], label="a head")]), tmp_path)
+    assert load(tmp_path, "s") == found and (found.title, found.rows[1].label) == ("New", "a head")
+    assert [cell.training_hash for cell in found.cells()] == hashes
