@@ -160,7 +160,7 @@ class Kind(dict[str, P], Generic[P]):
         """
         if name in self:
             beside, _, cls = self[name].cls.rpartition(":")
-            return getattr(import_module(f"{home.rpartition('.')[0]}.{beside}" if beside else home), cls)
+            return getattr(import_module(f"lightning_tfm.{beside}" if beside else home), cls)
         module, _, attribute = name.replace(":", ".").rpartition(".")
         if not all(module.split(".")):
             raise UserError(f"{self.field}='{name}': {nearest(name, self)}, or the import path of a class")
@@ -384,13 +384,13 @@ CORPORA = Kind(
     (),
     Part("builtin", "BuiltinCorpus", generated=True),
     Part("files", "FilesCorpus"),
-    Part("lines", "lines:LinesCorpus", source=False),
-    Part("builtin-lines", "lines:BuiltinLines", source=False, generated=True),
-    Part("trees", "trees:BuiltinTrees", generated=True),
-    Part("treebank", "treebank:TreebankCorpus"),
-    Part("scan", "scan:ScanCorpus"),
+    Part("lines", "data.sources.monolingual:LinesCorpus", source=False),
+    Part("builtin-lines", "data.sources.monolingual:BuiltinLines", source=False, generated=True),
+    Part("trees", "data.trees:BuiltinTrees", generated=True),
+    Part("treebank", "data.treebank:TreebankCorpus"),
+    Part("scan", "data.sources.scan:ScanCorpus"),
     *(
-        Part(name, "wmt.official:OfficialCorpus")
+        Part(name, "data.wmt.official:OfficialCorpus")
         for name in ("wmt14-en-de", "wmt14-en-fr", "multi30k", "wmt16-en-de-bpe")
     ),
 )

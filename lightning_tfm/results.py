@@ -1,7 +1,6 @@
 """Studies and runs from Python: `import lightning_tfm as lt`, then `lt.load_study("mine").table()`.
 
-Tables are pandas DataFrames where pandas is installed, and lists of dicts with the same keys where it is not. Nothing
-is written, and nothing is trained.
+Tables are pandas DataFrames. Nothing is written, and nothing is trained.
 """
 
 import csv
@@ -10,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +160,8 @@ def load_run(run: str, root: str | Path = "results") -> RunResults:
 
 
 def frame(lines: Iterable[dict[str, Any]]) -> Any:
-    """`lines` as a DataFrame where pandas is installed, as a list where it is not."""
-    return import_module("pandas").DataFrame(list(lines)) if find_spec("pandas") else list(lines)
+    """`lines` as a DataFrame; pandas is loaded here, by nobody else."""
+    return import_module("pandas").DataFrame(list(lines))
 
 
 def _plain(head: str, text: str) -> Any:

@@ -106,7 +106,8 @@ def find_file(name: str | Path) -> Path:
         candidate = shipped(path.parts[0]) / path.parts[1]
         if candidate.is_file():
             return candidate
-    ours = {file.stem: f"{folder}/{file.name}" for folder in FOLDERS for file in shipped(folder).glob("*.yaml")}
+    folders = sorted(FOLDERS, key=lambda folder: folder in path.parts)  # of equal names, the one that was asked for
+    ours = {file.stem: f"{folder}/{file.name}" for folder in folders for file in shipped(folder).glob("*.yaml")}
     close = [ours[near] for near in get_close_matches(path.stem, ours, n=1, cutoff=0.75)]
     said = f"did you mean '{close[0]}'?" if close else f"those that ship are in {' and '.join(FOLDERS)}"
     raise UserError(f"no such file: {name} (searched {Path.cwd()} and the shipped files); {said}")

@@ -17,7 +17,7 @@ from lightning_tfm.data.module import StepLoader, TranslationData, evaluation_ba
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sources.length_buckets import LongText
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.registry import SCHEMES
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training.evaluate import evaluate_lines
@@ -33,7 +33,7 @@ V = 44
 
 def built(e: Experiment, root) -> Any:
     """Parameters and outputs of the untrained model."""
-    model = Transformer(e.model, V, e.training.seed).eval()
+    model = make_model(e.model, V, e.training.seed).eval()
     source, target = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]]), torch.tensor([[2, 5, 6, 7], [2, 8, 9, 10]])
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     return shapes, model(source, target).detach().numpy().tobytes()

@@ -182,7 +182,7 @@ from lightning_tfm.inference.export import unlike_ctranslate2
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.report.analyses.architecture import architecture
-from tests import held
+from tests.helpers import held
 
 assert parts.__file__.startswith(ROOT), parts.__file__
 sizes = {"N": 2, "d_model": 16, "d_ff": 23, "h": 2, "d_k": 8, "d_v": 8}
@@ -202,7 +202,9 @@ own = override(base, {"model.positions": held.NAME}, "")
 assert any(held.NAME in fault for fault in unlike_ctranslate2(own.model)), "not declared to be a table"
 main(["fit", "--help", "all"])
 """
-SUITES = "model/test_suites.py model/test_flops.py model/test_size.py training/test_optimizers.py data/test_corpora.py"
+SUITES = (
+    "model/test_suites.py model/test_flops.py model/test_size.py training/test_optimizers.py data/sources/test_files.py"
+)
 SUITES += " training/test_schedule.py"
 COVERED = {"NORMS": 1, "FEED_FORWARDS": 2, "SCHEMES": 3, "LAYERS": 3, "ATTENTIONS": 2, "OPTIMIZERS": 1, "CORPORA": 1}
 COVERED |= {"SCHEDULES": 1}
@@ -238,7 +240,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text, found = re.subn(r"(?m)^(METRICS = .*)\)$", rf"\1, {value})", metrics.read_text())
     assert found == 1
     metrics.write_text(text)
-    words = to / "lightning_tfm" / "report" / "word.py"
+    words = to / "lightning_tfm" / "report" / "wording" / "word.py"
     words.write_text(words.read_text().replace("    UNDECIDED = (\n", f"{VERDICT}    UNDECIDED = (\n", 1))
     return to
 

@@ -5,9 +5,7 @@ import csv
 import io
 import subprocess
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -29,6 +27,14 @@ def root(tmp_path_factory):
     return folder
 
 
+def lines_of(frame) -> list[dict]:
+    """Of a DataFrame, with numbers as Python's and None where a cell is empty."""
+    return [
+        {key: None if isinstance(value, float) and value != value else value for key, value in line.items()}
+        for line in frame.astype(object).to_dict("records")
+    ]
+
+
 @pytest.fixture
 def study(root):
     return lt.load_study("norm", root)
@@ -36,29 +42,29 @@ def study(root):
 
 def test_a_table_is_the_report_with_numbers_as_numbers(study, root):
     printed = list(csv.DictReader(io.StringIO(make("norm", root).render("csv"))))
-    table = study.table()
+    table = lines_of(study.table())
     assert [line["row"] for line in table] == [line["row"] for line in printed]
     for line, text in zip(table, printed, strict=True):
         assert list(line) == list(text)
         for key, value in line.items():
             assert value is None if text[key] == "" else str(value) == text[key] or float(text[key]) == value
     assert isinstance(table[0]["d_model"], int) and isinstance(table[0]["ppl mean"], float)
-    assert all(line["differences to"] == table[1]["row"] for line in study.table(table[1]["row"]))
+    assert all(line["differences to"] == table[1]["row"] for line in lines_of(study.table(table[1]["row"])))
 
 
 def test_a_row_whose_name_is_a_number_keeps_its_name(tmp_path):
     rows = [Row(name, "007", {"model.h": h}, NONE, "here") for name, h in (("1e3", 4), ("16", 16))]
     Generator(tmp_path, rows, [1]).write_all()
-    table = lt.load_study("made", tmp_path).table()
+    table = lines_of(lt.load_study("made", tmp_path).table())
     assert [(line["group"], line["row"], line["h"]) for line in table] == [("007", "1e3", 4), ("007", "16", 16)]
 
 
 def test_every_run_and_every_point_of_its_curve_has_a_line(study, root):
-    runs = study.runs()
+    runs = lines_of(study.runs())
     asked = {(row.name, seed) for row in study.study.rows for seed in study.study.seeds}
     assert {(run["row"], run["seed"]) for run in runs} == asked
     assert {run["state"] for run in runs} == {"finished"}
-    curves = study.curves()
+    curves = lines_of(study.curves())
     for run in runs:
         mine = [point for point in curves if (point["row"], point["seed"]) == (run["row"], run["seed"])]
         assert mine[-1]["step"] == run["steps"] and mine[-1]["dev_ppl"] == pytest.approx(run["ppl"], rel=1e-9)
@@ -66,13 +72,14 @@ def test_every_run_and_every_point_of_its_curve_has_a_line(study, root):
         study.curves("dev_bleu")
 
 
-def test_where_pandas_is_a_table_is_a_data_frame(study, monkeypatch):
-    pandas = ModuleType("pandas")
-    pandas.__spec__ = ModuleSpec("pandas", None)
-    pandas.DataFrame = lambda lines: ("a frame of", lines)
-    lines = study.runs()
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert study.runs() == ("a frame of", lines)
+def test_a_table_is_a_data_frame_and_pandas_is_loaded_for_it_alone(root):
+    code = "import sys, lightning_tfm as lt; study = lt.load_study('norm', sys.argv[1]); assert 'pandas' not in sys.modules"
+    code += (
+        "; frame = study.runs(); assert type(frame).__name__ == 'DataFrame' and len(frame) == len(study.study.cells())"
+    )
+    command = [sys.executable, "-c", code, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_single_text_is_not_taken_for_a_list_of_its_letters(study):

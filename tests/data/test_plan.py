@@ -126,12 +126,12 @@ def test_more_ranks_than_sentences():
 
 
 def test_too_long_for_the_budget_is_an_error():
-    with pytest.raises(UserError, match=r"51 pieces.*training\.tokens=50"):
+    with pytest.raises(UserError, match=r"51 tokens.*training\.tokens=50"):
         Plan(np.array([3, 4]), np.array([5, 51]), 50, 0)
 
 
 def test_too_long_for_a_micro_batch_is_an_error():
-    with pytest.raises(UserError, match=r"12 pieces.*trainer\.micro_tokens=11"):
+    with pytest.raises(UserError, match=r"12 tokens.*trainer\.micro_tokens=11"):
         split_evenly(np.array([3, 12]), np.array([4, 5]), 2, 11)
     assert len(split_evenly(np.array([3, 12]), np.array([4, 5]), 2, 12)) == 2
 

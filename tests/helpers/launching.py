@@ -11,7 +11,7 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.worker import Job
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation, Study
 from lightning_tfm.watch.study_state import CellState
 from tests.helpers.records import DEV
@@ -39,7 +39,15 @@ class Listed(Ablation):
 def ablation(name: str) -> Ablation:
     """One whose cells are what the test says."""
     prints = Fingerprints("", "")
-    return Listed(name=name, base=Experiment(), rows=[], seeds=[], prints=prints, V=1, store="")
+    return Listed(
+        name=name,
+        base=Experiment(),
+        rows=[Row("base", "", {}, Paper(None, None, None), "here")],
+        seeds=[],
+        prints=prints,
+        V=1,
+        store="",
+    )
 
 
 def launch(

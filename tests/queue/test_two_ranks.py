@@ -60,7 +60,7 @@ def test_both_ranks_stop_at_the_same_step(tmp_path: Path, monkeypatch) -> None:
     folder = RunFolder(tmp_path / "out", name)
     steps = re.findall(r"rank (\d): stopped after step (\d+) as unpromising", folder.log.read_text())
     assert sorted(rank for rank, _ in steps) == ["0", "1"] and len({step for _, step in steps}) == 1
-    assert f"median at step 4; stopped after step {steps[0][1]}" == reason
+    assert f"median at step 8; stopped after step {steps[0][1]}" == reason
     assert not folder.finished()
 
 

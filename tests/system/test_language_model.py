@@ -71,7 +71,7 @@ def test_a_score_without_bleu_is_refused_where_there_was_a_source(root):
 
 def test_lines_beyond_the_training_length_are_scored_without_translations(root):
     said = call("report", "lm", "--format", "markdown", "--to", "-", "--out", str(root)).out
-    assert "Beyond the training length" in said and "| nll within | nll beyond |" in re.sub(" +", " ", said)
+    assert "Beyond the training length" in said and "| NLL within | NLL beyond |" in re.sub(" +", " ", said)
     assert "early %" not in said and "length ratio" not in said
     for record in records(root).values():
         classes = record.scores["long"].by_length.classes

@@ -16,10 +16,10 @@ from lightning_tfm.testing import CorpusSuite
 
 NEED_TEXT = (
     "FilesCorpus",
-    "lines:LinesCorpus",
-    "wmt.official:OfficialCorpus",
-    "treebank:TreebankCorpus",
-    "scan:ScanCorpus",
+    "data.sources.monolingual:LinesCorpus",
+    "data.wmt.official:OfficialCorpus",
+    "data.treebank:TreebankCorpus",
+    "data.sources.scan:ScanCorpus",
 )
 """the suite has these below, in wmt/test_official.py, in test_trees.py, in test_scan.py and in test_lines.py"""
 

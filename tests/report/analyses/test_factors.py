@@ -198,7 +198,7 @@ def test_where_nothing_differs_one_study_in_twenty_at_most_finds_an_effect():
 
 
 def test_the_pages_say_how_often_effects_and_comparisons_are_false():
-    root = Path(factors.__file__).parents[2]
+    root = Path(factors.__file__).parents[3]
     rows = (root / "benchmarks/results/effects.txt").read_text().splitlines()[6:]
     rates = [[float(x) for x in re.findall(r" (\d+\.\d)(?= |$)", row[13:])] for row in rows]
     assert {len(found) for found in rates} == {10}

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import lightning_tfm.report
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
@@ -386,7 +387,7 @@ def test_a_row_has_one_colour_in_every_picture_and_none_has_bases():
 
 
 def test_no_colour_of_a_row_is_one_of_a_verdict():
-    sheet = (Path(architecture.__file__).parent / "templates" / "report.css").read_text()
+    sheet = (Path(lightning_tfm.report.__file__).parent / "templates" / "report.css").read_text()
     colours = re.findall(r"--(\w+): (#\w+)", sheet)
     rows = {value for name, value in colours if re.fullmatch(r"g\d", name)}
     verdicts = {value for name, value in colours if name in ("good", "bad", "found", "less")}

@@ -83,7 +83,7 @@ def test_for_programs_and_on_the_dashboard(root: Path, logs: dict[str, list[floa
 def test_of_two_runs_on_the_dashboard(root: Path, logs: dict[str, list[float]]) -> None:
     board = Board(root, every=0)
     names = [make("norm", root).cells.of(row)[0].folder.name for row in ("base", ROW)]
-    scores = dict(DiffPages(root, RunPages(board)).runs(board.look(), names).data["scores"])
+    scores = dict(DiffPages(root, RunPages(board)).page(board.look(), names).data["scores"])
     percent = 100 * math.expm1(logs[ROW][0] - logs["base"][0])
     assert scores["dev PPL"][1].endswith(f"({percent:+.1f} %)")
 

@@ -82,8 +82,11 @@ def test_a_report_whose_rows_were_tuned_has_wider_intervals_and_says_which_choic
             now, then = row.metric(metric).difference, before[row.name].metric(metric).difference
             assert now.estimate == then.estimate and now.se > then.se and now.upper > then.upper, (row.name, metric)
     markdown = report.render("markdown")
-    assert "the choice is open for" in markdown and "A-h1 (" in markdown.partition("open for")[2].partition(";")[0]
-    assert "C-N2 (" not in markdown.partition("open for")[2].partition(";")[0]
+    assert (
+        "the choice is uncertain for" in markdown
+        and "A-h1 (" in markdown.partition("uncertain for")[2].partition(";")[0]
+    )
+    assert "C-N2 (" not in markdown.partition("uncertain for")[2].partition(";")[0]
 
 
 def test_a_tuning_without_seeds_to_judge_it_by_says_nothing_of_open_choices():

@@ -57,7 +57,7 @@ def test_change_spread_verdict_and_the_papers_numbers(report):
     assert sum(r"\textbf" in cell for line in (base, h1, n2, learned, mine) for cell in line) == 2, "one in a metric"
     shown = d.percent
     up, down = shown.upper - shown.estimate, shown.estimate - shown.lower
-    assert f"${shown.estimate:+.1f}^{{+{up:.1f}}}_{{-{down:.1f}}}$" in n2 and "$N$~1" in n2
+    assert f"${shown.estimate:+.1f}^{{+{up:.1f}}}_{{-{down:.1f}}}$" in n2 and "$N$~2 (1)" in n2
     assert r"$\triangleright$" in h1 and r"$\times$" in n2 and r"$\triangleright$ same direction" in text
     assert "5.29" in h1 and "4.92" in base and not any(mark in learned for mark in (r"$\circ$", r"$\bullet$"))
     assert r"\label{tab:m_1}" in text and r"\caption{Ablations of m\_1" in text

@@ -80,7 +80,7 @@ def test_only_open_rows_and_base_get_more_seeds_until_the_budget_is_spent(traine
     assert [len(look["A-h4"]) for look in found.looks["looks"]] == [3, 4, 5]
     assert found.looks["asked"] is None
     assert found.said == [True, True, True] and found.more is False
-    assert "look 3 of at most 3; open: A-h4\n" in capsys.readouterr().err
+    assert "interim analysis 3 of at most 3; undecided: A-h4\n" in capsys.readouterr().err
     report = make("made", found.made.root).summary
     assert {r.name: r.n for r in report.rows} == {"base": 5, "A-h1": 3, "A-h4": 5}
     assert report.rows[1].ppl.difference.verdict == "same direction"
@@ -91,7 +91,7 @@ def test_a_row_that_no_look_to_come_is_likely_to_decide_gets_no_more_seeds(train
     found = trainer(hopeless=sequential.HOPELESS)
     found.run()
     assert len(found.batches) == 1 and len(found.looks["looks"]) == 1 and found.looks["asked"] is None
-    assert "no row is open; dropped for futility: A-h4\n" in capsys.readouterr().err
+    assert "no row is undecided; dropped for futility: A-h4\n" in capsys.readouterr().err
     (row,) = [r for r in make("made", found.made.root).summary.rows if r.name == "A-h4"]
     assert row.ppl.difference.verdict == "undecided" and row.ppl.difference.prospect < 0.05
 
