@@ -175,7 +175,7 @@ assert "1 is curious" in tested["page"], "in its sentence, too"
 """
 KNOWN = """
 from docs import generated
-from lightning_tfm import parts
+from lightning_tfm import registry
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.inference.export import unlike_ctranslate2
@@ -184,13 +184,13 @@ from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.report.analyses.architecture import architecture
 from tests.helpers import held
 
-assert parts.__file__.startswith(ROOT), parts.__file__
+assert registry.__file__.startswith(ROOT), registry.__file__
 sizes = {"N": 2, "d_model": 16, "d_ff": 23, "h": 2, "d_k": 8, "d_v": 8}
 base = override(Experiment(), {f"model.{key}": value for key, value in sizes.items()}, "")
 assert not unlike_ctranslate2(base.model)
 page = generated.fields_page()
 for kind, name in NAMES.items():
-    found = getattr(parts, kind)
+    found = getattr(registry, kind)
     e = override(base, {found.field: name}, "")
     assert name in page, f"{name} is not in the reference"
     if found.field.startswith("model."):

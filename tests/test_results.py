@@ -73,10 +73,9 @@ def test_every_run_and_every_point_of_its_curve_has_a_line(study, root):
 
 
 def test_a_table_is_a_data_frame_and_pandas_is_loaded_for_it_alone(root):
-    code = "import sys, lightning_tfm as lt; study = lt.load_study('norm', sys.argv[1]); assert 'pandas' not in sys.modules"
-    code += (
-        "; frame = study.runs(); assert type(frame).__name__ == 'DataFrame' and len(frame) == len(study.study.cells())"
-    )
+    code = "import sys, lightning_tfm as lt; study = lt.load_study('norm', sys.argv[1])"
+    code += "; assert 'pandas' not in sys.modules; frame = study.runs(); assert type(frame).__name__ == 'DataFrame'"
+    code += "; assert len(frame) == len(study.study.cells())"
     command = [sys.executable, "-c", code, str(root)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
