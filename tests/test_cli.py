@@ -102,6 +102,16 @@ def test_two_seeds_in_one_place_are_refused(tmp_path):
         settings("--config", both)
 
 
+def test_a_smoke_test_is_ten_steps_apart_from_results(capsys):
+    small = settings("--config", "experiments/miniature.yaml", "--smoke")
+    assert small.exact.training.steps == 10 and small.out == Path("results/smoke")
+    assert "smoke test: 10 steps of base, in results/smoke" in capsys.readouterr().err
+    assert settings("--out", "there/smoke", "--smoke").out == Path("there/smoke")
+    longer = settings("--config", "experiments/miniature.yaml", "--row", "big", "--smoke")
+    assert longer.exact.training.steps == 30, "a row of three times the steps"
+    assert settings("--smoke", "--training.steps", "7").exact.training.steps == 10
+
+
 def test_a_row_of_ones_own_by_file(tmp_path):
     rows = yaml_file(tmp_path, "X-one: {group: X, change: {model.h: 2}}")
     assert settings("--rows", rows, "--row", "X-one").experiment.model.h == 2
@@ -205,7 +215,7 @@ def test_help_has_a_screen_of_options_and_topics_for_every_field(capsys):
         assert "--model." not in page and "--config" in page
     topics = re.findall(r"^  (\w+) ", help_of(capsys, "sweep", "--help").partition("more, by")[2], re.MULTILINE)
     assert topics == ["single", *SECTIONS, "ratios", "seeds", "workers", "slurm"]
-    asked = "config out rows name seeds only tune reference workers wandb".split()
+    asked = "config out smoke rows name seeds only tune reference workers wandb".split()
     assert re.findall(r"^  --(\w+)", help_of(capsys, "sweep", "--help"), re.MULTILINE) == asked
     said = {topic: help_of(capsys, "sweep", "--help", topic) for topic in topics}
     assert "width of queries and keys, per head" in " ".join(said["model"].split())
