@@ -41,7 +41,7 @@ Next:
     lightning-tfm fit --config experiments/miniature.yaml --row A-h1
   in the browser
     {dashboard}
-  all verbs
+  all commands
     lightning-tfm --help"""
 """no line is broken on an 80-column terminal: a name over two lines cannot be copied"""
 
