@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.gpu.estimate import ATTENTION, BYTES, LEAST, PRODUCTS, Count, Counting, Launch, batches, step
 from lightning_tfm.config import Model
-from lightning_tfm.model import transformer
+from lightning_tfm.model import dropout
 from lightning_tfm.model.transformer import Residual
 
 WITHIN = 0.15
@@ -85,7 +85,7 @@ def steps():
 
 def test_the_step_with_all_formulas_is_what_was_measured(steps, monkeypatch):
     now = step(Model(), 37_000, steps, "none")
-    monkeypatch.setattr(transformer, "_Joined", SimpleNamespace(apply=torch.addcmul))  # as it was then
+    monkeypatch.setattr(dropout, "_Add", SimpleNamespace(apply=torch.addcmul))  # as it was then
     then = step(Model(), 37_000, steps, "none")
     assert 1e3 * then.seconds == pytest.approx(70, rel=WITHIN)
     assert then.kernels - now.kernels == 90, "for each of thirty residuals: y, its gradient and their sum's cast"
@@ -93,11 +93,11 @@ def test_the_step_with_all_formulas_is_what_was_measured(steps, monkeypatch):
 
 
 def test_the_step_with_all_kernels_is_what_was_measured(steps, monkeypatch):
-    def after(self: Residual, x: Tensor, y: Tensor, keep: Tensor) -> Tensor:
+    def forward(self: Residual, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         assert isinstance(self.norm, nn.LayerNorm)
-        return ResidualKernel.apply(x, y, keep, self.norm.weight, self.norm.bias)
+        return ResidualKernel.apply(x, sublayer(x), self.dropout.keep, self.norm.weight, self.norm.bias)
 
-    monkeypatch.setattr(Residual, "after", after)
+    monkeypatch.setattr(Residual, "forward", forward)
     ResidualKernel.count = Count()
     found = step(Model(), 37_000, steps, "all")
     lost = ResidualKernel.count.mean(len(steps))
