@@ -91,6 +91,6 @@ def test_a_wheel_works_outside_the_clone(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "10 of 11 printed counts" in run("table", "--params")
+    assert "10 of 11 published counts" in run("table", "--params")
     small = ["--miniature.steps", "5000", "--training.warmup", "5", "--data.pairs", "800", "--trainer.threads", "1"]
     assert "dev (val): PPL" in run("fit", "--config", "experiments/miniature.yaml", "--row", "A-h1", *small)

@@ -41,9 +41,8 @@ def test_masks_are_numpys_to_the_bit(number):
     formula, batch = SentenceMasks(model, draw.getrandbits(40)), ragged(draw)
     step = draw.choice([0, 7, (1 << 31) - 1, 1 << 31, (1 << 40) + 3])
     like = torch.empty(0, dtype=draw.choice([torch.float32, torch.bfloat16, torch.float64]))
-    wanted, found = formula.noise(step, batch, like), DeviceMasks(formula, CPU).noise(step, batch, like)
-    for side in ("source", "target"):
-        ours, theirs = getattr(found, side), getattr(wanted, side)
+    wanted, found = formula.between(step, batch, like), DeviceMasks(formula, CPU).between(step, batch, like)
+    for side, ours, theirs in zip(("source", "target"), found, wanted, strict=True):
         assert ours.dtype == theirs.dtype and torch.equal(ours, theirs), (side, model, step)
 
 
@@ -51,8 +50,8 @@ def test_masks_of_long_sentences():
     """More blocks than one program draws."""
     formula = SentenceMasks(Model(N=1, d_model=64, P_drop=0.1), 3)
     batch = make_batch([np.full(129, 4), np.full(20, 4)], [np.full(3, 4)] * 2, np.array([8, 1]))
-    wanted, found = (m.noise(11, batch, torch.empty(0)) for m in (formula, DeviceMasks(formula, CPU)))
-    assert torch.equal(found.source, wanted.source) and torch.equal(found.target, wanted.target)
+    wanted, found = (m.between(11, batch, torch.empty(0)) for m in (formula, DeviceMasks(formula, CPU)))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, wanted, strict=True))
 
 
 def test_masks_that_are_not_numpys_stop_the_training(monkeypatch):
@@ -71,7 +70,7 @@ def test_a_step_with_them_is_the_step_without():
         module = TransformerModule(e, 31, select.backend(Hardware(kernels=wanted), "float32", CPU)).train()
         loss, _ = module.batch_loss(3, batch)
         losses.append(loss.item())
-        assert module.backend.describe() == [] if wanted == "none" else ["dropout masks by Triton, the same bits"]
+        assert module.backend.notes[:1] == (() if wanted == "none" else ("dropout masks by Triton, the same bits",))
     assert losses[0] == losses[1]
 
 
@@ -153,7 +152,7 @@ def test_a_step_in_bfloat16_has_no_other_products_and_the_gradient_of_one_buffer
             loss.backward()
         assert {kind for _, kind in products.seen} == {torch.bfloat16}
         found.append((loss.item(), module.transformer.embedding_WD.grad))
-    masks, loss = module.backend.describe()
+    masks, loss = module.backend.notes
     assert masks == "dropout masks by Triton, the same bits"
     assert re.fullmatch(r"loss by Triton, \de-0[78] from its formula in float32", loss)
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)

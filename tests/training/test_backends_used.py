@@ -33,7 +33,7 @@ def variants(limit: int) -> tuple[list[str], str]:
     for training in (True, False):
         with torch.set_grad_enabled(training):
             module.train(training).transformer(source, target)
-            module.transformer.hidden(source, target, None, None)
+            module.transformer.hidden(source, target, None)
     with redirect_stderr(StringIO()) as said:
         return backends_used(module), said.getvalue()
 

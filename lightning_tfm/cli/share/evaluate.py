@@ -73,7 +73,7 @@ def _add(argv: Sequence[str]) -> int:
     _, references = dev_texts(study, root)
     if not references:
         raise UserError(f"study '{study.name}': its dev set is not here; run: lightning-tfm data prepare")
-    rows, split, done = {row.name: row for row in study.rows}, study.base.data.dev, 0
+    rows, split, done = {row.name: row for row in study.every_row}, study.base.data.dev, 0
     for (row, seed), record in collect(study, root).items():
         if isinstance(record, RunRecord):
             folder = RunFolder(root, record.training_hash)
