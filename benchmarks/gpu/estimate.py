@@ -174,11 +174,11 @@ def batches(V: int, tokens: int) -> list[Batch]:
 def module_of(model: Model, V: int, wanted: str, mode: FakeTensorMode) -> TransformerModule:
     """For bfloat16, by the kernels `wanted` (none, all); its parameters are fake."""
     e = Experiment(model=model, training=Training(precision="bfloat16"))
-    checked = patch("lightning_tfm.accel.on_gpu.loss_apart", return_value=0.0)
-    with (
+    with (  # kernels are taken for what could run here; none is run, or made for Triton's interpreter
         patch.dict(os.environ, TRITON_INTERPRET="1"),
-        checked,
-    ):  # kernels are taken for what could run here; none is run
+        patch("lightning_tfm.accel.on_gpu.loss_apart", return_value=0.0),
+        patch("lightning_tfm.accel.on_gpu.DeviceMasks"),
+    ):
         backend = select.backend(Hardware(kernels=wanted), "bfloat16", torch.device("cpu"))
     with patch("lightning_tfm.model.transformer.initialise"):
         module = TransformerModule(e, V, backend).train()
