@@ -20,7 +20,6 @@ READ += [
 ]
 """what a reader is led to; pre-registrations and the notebook apart, which keep the words of their day"""
 GUIDES = [path for path in READ if path.parent.name == "howto" or path.name in ("README.md", "install.md")]
-GUIDES = [path for path in GUIDES if path.name != "parts.md"]
 GUIDES += [ROOT / "docs" / name for name in ("first-ablation.md", "attention.md")]
 LONGEST = 35
 """words of a sentence of README, tutorials, how-tos and help"""

@@ -293,6 +293,7 @@ COMMANDS |= {
     "--trainer.compile true": Parsed("a GPU"),
     "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(SHORT),
     "lightning-tfm fit --config experiments/miniature.yaml --model.attention my_attention.Talking": Run(SHORT),
+    "lightning-tfm fit --config experiments/miniature.yaml --training.schedule my_schedule.Cycles": Run(SHORT),
     "lightning-tfm fit --config experiments/miniature.yaml --model.attention talking "
     "--model.attention_where cross": Run(SHORT),
     TALKING: Run(SHORT),
