@@ -1,6 +1,8 @@
-"""How often `judge` is wrong: simulated studies without a difference, and streams of candidates at its gate.
+"""How often `judge` is wrong: simulated studies without a difference, looked at once or at declared numbers of seeds,
+and streams of candidates at its gate.
 
     python benchmarks/judge.py studies > benchmarks/results/judge.txt
+    python benchmarks/judge.py looks --seed 3 > benchmarks/results/judge-looks.txt
     python benchmarks/judge.py streams > benchmarks/results/judge-gate.txt     (minutes, on one thread)
 
 The rule is docs/judge-method.md, frozen before the published numbers were drawn; the code that decides is the
@@ -9,14 +11,14 @@ package's, over many studies at once. `--seed` gives other numbers.
 
 import argparse
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 
 import numpy as np
 import scipy
 from scipy.special import betaincinv
 
-from lightning_tfm.judging.gate import CANDIDATES
+from lightning_tfm.judging.gate import CANDIDATES, shares
 from lightning_tfm.report.stats import base_alone
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, Differences, Estimate, SentenceNoise, compare
@@ -27,6 +29,7 @@ KINDS = (*UNIMODAL, "plateau", "base alone, gap 10", "base alone, gap 30")
 """plateau: one seed in ten of every row lies 10 sd higher; base alone: a seed of base with probability 0.3, its mean
 that of the rows all the same"""
 ROWS, SEEDS, STUDIES = (4, 20), (5, 8, 12), 2000
+LOOKS = ((5, 8), (5, 8, 12), (5, 6, 8, 10, 12))
 N_STREAMS, TRUE = 1000, 0.2
 OTHERS = ("accuracy 0.99", "t3", "plateau")
 """noises of streams without a true candidate, beside normal ones"""
@@ -93,6 +96,37 @@ def studies(seed: int) -> Iterator[str]:
     yield f"cells whose interval lies above 5 %: {len(over)}, {', '.join(sorted(set(over))) or 'none'}"
 
 
+def judged_false_at(y: np.ndarray, looks: Sequence[int]) -> np.ndarray:
+    """Whether any row of the study has a verdict of a difference at each look, [looks, N]: a look reads the first seeds
+    of all rows, and its corrected p are divided by its share of the level."""
+    found = [
+        (benjamini_hochberg(differences(y[..., :n]).p) / share < ALPHA).any(-1)
+        for n, share in zip(looks, shares(looks), strict=True)
+    ]
+    return np.array(found)
+
+
+def looked(seed: int) -> Iterator[str]:
+    yield f"{STUDIES} studies per cell without any difference, looked at as `--looks` declares"
+    yield "false: any row better or worse at any of the looks, in %; first: at the first look alone"
+    yield ""
+    yield f"{'noise':20} rows {'looks':12}  false                 first"
+    over = []
+    for k, kind in enumerate(KINDS):
+        for rows in ROWS:
+            for looks in LOOKS:
+                rng = np.random.Generator(np.random.Philox([seed, 100 + k, rows, len(looks)]))
+                at_look = judged_false_at(runs(rng, kind, STUDIES, rows, looks[-1]), looks)
+                false = at_look.any(0)
+                low, high = exact(int(false.sum()), STUDIES)
+                over += [kind] * (low > ALPHA)
+                line = f"{kind:20} {rows:4} {','.join(map(str, looks)):12} {100 * false.mean():5.1f}"
+                mark = " above 5" if low > ALPHA else ""
+                yield f"{line} [{100 * low:4.1f}, {100 * high:4.1f}]{mark:9} {100 * at_look[0].mean():4.1f}"
+    yield ""
+    yield f"cells whose interval lies above 5 %: {len(over)}, {', '.join(sorted(set(over))) or 'none'}"
+
+
 def stream(
     rng: np.random.Generator, kind: str, effect: float, N: int, n: int, policy: str
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +168,7 @@ def streams(seed: int, N: int) -> Iterator[str]:
             true, false = stream(rng, kind, effect, N, 5, policy)
             share = false / np.maximum(true + false, 1)
             numbers = (
-                f"{true.mean():9.2f} {false.mean():10.3f} {100 * (false > 0).mean():6.1f} {100 * share.mean():6.2f}"
+                f"{true.mean():9.3f} {false.mean():10.3f} {100 * (false > 0).mean():6.1f} {100 * share.mean():6.2f}"
             )
             low, high = exact(int((false > 0).sum()), N)
             yield f"{kind:13} {effect:6.0f} {policy:10} {numbers}   any in [{100 * low:.1f}, {100 * high:.1f}]"
@@ -142,11 +176,12 @@ def streams(seed: int, N: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["studies", "streams"])
+    parser.add_argument("what", choices=["studies", "looks", "streams"])
     parser.add_argument("--seed", type=int, default=1, help="of the generator [1]")
     parser.add_argument("--streams", type=int, default=N_STREAMS)
     options = parser.parse_args()
-    for line in studies(options.seed) if options.what == "studies" else streams(options.seed, options.streams):
+    made = {"studies": studies, "looks": looked, "streams": lambda seed: streams(seed, options.streams)}
+    for line in made[options.what](options.seed):
         print(line, flush=True)
     command = f"python benchmarks/judge.py {options.what} --seed {options.seed}"
     more = f" --streams {options.streams}" if options.what == "streams" else ""
