@@ -13,7 +13,7 @@ from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary, Table
 from lightning_tfm.report.tables import columns, views
 from lightning_tfm.report.tables.extra_columns import brief
-from lightning_tfm.report.wording.notes import looked, signatures
+from lightning_tfm.report.wording.notes import apart, looked, signatures
 from lightning_tfm.report.wording.verdict import SCOPE
 from lightning_tfm.report.wording.word import Word
 
@@ -124,7 +124,8 @@ def _caption(report: Summary | Table, tests: str, paper: bool) -> str:
         others = latex(", ".join(report.foreign))
         parts.append(f"another vocabulary than {latex(_to(report))}, so that no perplexity is compared: {others}")
     parts += [
-        latex(_capital(note)) for note in [*row_tuning.notes(report.tuning), *compute_multiplier.notes(report.rows)]
+        latex(_capital(note))
+        for note in [*apart(report), *row_tuning.notes(report.tuning), *compute_multiplier.notes(report.rows)]
     ]
     base = next((row for row in report.rows if row.base), None)
     if base is not None and _in_words(report.rows):
