@@ -17,10 +17,14 @@ import yaml
 from lightning_tfm.cli import terminal
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.main import VERBS, main
+from lightning_tfm.cli.train.sweep import add_table_options, asked_cells
+from lightning_tfm.cli.train.tune import add_search_options, asked_search
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.rows import load_rows
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.study.rows import apply, load_rows
 from lightning_tfm.study.settings import PLAIN, SECTIONS, load_experiment
 from lightning_tfm.study.suggestions import ALIASES
+from lightning_tfm.study.sweeps import read_search, read_sweep
 from lightning_tfm.yaml_files import shipped
 
 ROOT = Path(__file__).parents[1]
@@ -102,14 +106,38 @@ def test_two_seeds_in_one_place_are_refused(tmp_path):
         settings("--config", both)
 
 
-def test_a_smoke_test_is_ten_steps_apart_from_results(capsys):
+def test_a_smoke_test_is_ten_steps_of_everything_apart_from_results(capsys, tmp_path):
     small = settings("--config", "experiments/miniature.yaml", "--smoke")
     assert small.exact.training.steps == 10 and small.out == Path("results/smoke")
-    assert "smoke test: 10 steps of base, in results/smoke" in capsys.readouterr().err
+    assert "smoke test: 10 steps of everything, in results/smoke" in capsys.readouterr().err
     assert settings("--out", "there/smoke", "--smoke").out == Path("there/smoke")
-    longer = settings("--config", "experiments/miniature.yaml", "--row", "big", "--smoke")
-    assert longer.exact.training.steps == 30, "a row of three times the steps"
     assert settings("--smoke", "--training.steps", "7").exact.training.steps == 10
+    averaging = settings(*"--config experiments/base.yaml --row big --smoke --trainer.validate_every 90".split())
+    trained = averaging.exact.training
+    assert (trained.steps, trained.warmup, trained.average_last, trained.average_every) == (10, 5, 2, 5)
+    assert averaging.hardware.validate_every == 0, "it is validated"
+
+
+TABLES = [p.name for p in sorted(shipped("sweeps").glob("*.yaml")) if "." not in p.stem and p.stem != "search"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_smoke_test_of_a_shipped_table_has_ten_steps_in_every_row(name):
+    sweep, parser = read_sweep(f"sweeps/{name}"), make_parser("sweep", "test", of_study=True)
+    add_table_options(parser)
+    read = parse(parser, [*sweep.arguments, "--smoke"])
+    trained = [apply(read.base, row).scaled().training for row in asked_cells(sweep, read)[0]]
+    assert {(t.steps, t.warmup) for t in trained} == {(10, 5)}
+
+
+def test_a_smoke_test_of_a_search_stops_nothing_and_searches_no_steps():
+    file, parser = read_search("sweeps/search.yaml"), make_parser("tune", "test", of_study=True)
+    add_search_options(parser)
+    parser.add_argument("--name")
+    read = parse(parser, [*file.arguments, "--smoke"])
+    assert "training.warmup" in file.specs and file.early is not None
+    found = asked_search(read, file, Resources())
+    assert found.pruner.type == "none" and "training.warmup" not in {p.name for p in found.space}
 
 
 def test_a_row_of_ones_own_by_file(tmp_path):

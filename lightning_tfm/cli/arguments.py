@@ -27,8 +27,6 @@ from lightning_tfm.yaml_files import read_word
 
 ALL = "all"
 """topic of --help: all of them"""
-SMOKE = 10
-"""steps of a smoke test: enough to validate, to write a checkpoint and to score"""
 MODES = ("off", "offline", "online")
 """of W&B"""
 HELP = {
@@ -220,7 +218,7 @@ def make_parser(
         (parser if name == "out" else single).add_argument(f"--{name}", action=_Given, type=kind, help=HELP[name])
     if not of_run:
         single.add_argument("--print_config", action="store_true", help="print the experiment as YAML and exit")
-        text = f"try it all: {SMOKE} steps of base, other rows in proportion, in the folder smoke of <out>"
+        text = "try it all: ten steps of base and of every row or trial, in the folder smoke of <out>"
         parser.add_argument("--smoke", action="store_true", help=text)
     text = "file with your own rows; may be repeated"
     parser.add_argument("--rows", action=_Given, type=words, dest=APPENDED, default=[], metavar="FILE", help=text)
@@ -252,7 +250,11 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
     """Settings from arguments, as in `written`, with held values derived from the text."""
     settings = written(parser, argv, base)
     if settings.verb.get("smoke"):
-        return _smoke_test(settings)
+        from lightning_tfm.cli.smoke_test import STEPS, smoke_test
+
+        found = smoke_test(settings)
+        print(f"smoke test: {STEPS} steps of everything, in {found.out}; scores say nothing", file=sys.stderr)
+        return found
     if settings.held is None:
         return settings
     from lightning_tfm.study.ratios import hold
@@ -264,17 +266,6 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
 
     regime = hold(settings.base, settings.held, count)
     return replace(settings, base=regime.base, regime=regime)
-
-
-def _smoke_test(settings: Settings) -> Settings:
-    """SMOKE steps of base and of a row in proportion, apart from results. Their regime follows from no ratios."""
-    base = settings.base
-    steps, by = SMOKE * (base.training.steps // SMOKE or 1), max(1, base.training.steps // SMOKE)
-    training = replace(base.training, steps=steps, warmup=min(base.training.warmup, SMOKE // 2))
-    out = settings.out if settings.out.name == "smoke" else settings.out / "smoke"
-    print(f"smoke test: {SMOKE} steps of base, in {out}; its scores say nothing", file=sys.stderr)
-    base = replace(base, training=training, miniature=replace(base.miniature, steps=by))
-    return replace(settings, base=base, out=out, held=None)
 
 
 def check_trainer(settings: Settings, verb: str, *takes: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of, written
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
+from lightning_tfm.cli.smoke_test import SHORTENED, smoke_folder, smoke_row
 from lightning_tfm.cli.study_options import (
     add_options,
     check_precisions,
@@ -69,6 +70,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         print(line, file=sys.stderr)
     if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
         raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")
+    if settings.verb["smoke"] and (key := (settings.verb["tune"] or "").partition("=")[0]) in SHORTENED:
+        raise UserError(f"--tune={settings.verb['tune']}: {key} is the same for all of a smoke test: leave --tune out")
     if sweep.metric != Sweep.metric:
         about = "is only for W&B; the table tests all that its runs are scored by regardless"
         print(f"{sweep.path}: metric {sweep.metric} {about}", file=sys.stderr)
@@ -93,7 +96,8 @@ def _ladder(verb: str, argv: Sequence[str], name: str, scales: Sequence[int], se
     if settings.verb["print_config"]:
         return code
     studies = [name_at(name, [scale]) for scale in scales]
-    return max(code, compare.main("ladder", [*studies, f"--out={settings.out}"]))
+    out = smoke_folder(settings.out) if settings.verb["smoke"] else settings.out
+    return max(code, compare.main("ladder", [*studies, f"--out={out}"]))
 
 
 AUTO = ("first_seeds", "max_seeds", "max_runs")
@@ -127,6 +131,8 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     if settings.verb["only"] is not None:
         rows = only(sweep, rows, settings.verb["only"])
     rows = sweep.crossed(rows)
+    if settings.verb["smoke"]:
+        rows = [smoke_row(row, settings.base) for row in rows]
     text = settings.verb["seeds"]
     for option in AUTO if text != "auto" else ():
         if settings.verb[option] is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of
 from lightning_tfm.cli.output import write_page
+from lightning_tfm.cli.smoke_test import smoke_search
 from lightning_tfm.cli.study_options import add_options, check_precisions, check_start, is_search_file
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
@@ -58,6 +59,7 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
             raise UserError(f"--sampler={sampler}: valid: {', '.join(SAMPLERS)}")
         check_sampler(sampler, file.method, "--sampler")
     base = settings.base
+    file = smoke_search(file) if settings.verb["smoke"] else file
     exact = checked(base, name)
     space = file.with_sampler(sampler).space(base)
     begun = file_of(settings.out, name).is_file()
