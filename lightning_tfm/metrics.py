@@ -280,6 +280,8 @@ class Metrics(dict[str, Metric]):
 
     def named(self, joined: str) -> list[Metric]:
         """Those of `f1+exact`, which may be added. Raises UserError."""
+        if wrong := next((sign for sign in ", ;" if sign in joined), "+" * (joined != "" and "" in joined.split("+"))):
+            raise UserError(f"metrics '{joined}': names are joined by +, as in chrf+exact, without {wrong!r} elsewhere")
         found = [self[name] for name in joined.split("+") if joined]
         for metric in found:
             if not metric.more:

@@ -46,7 +46,7 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     names = dict.fromkeys((*ADDED, *(m.name for m in METRICS.named(experiment.evaluation.metrics)), PAPER))
     language = "" if tokenizer.ready else experiment.data.target
     references = text.split(set_name).target_text()
-    whole = measured(score, hypotheses, references, [*names], experiment.evaluation, language)
+    whole = with_measures(score, hypotheses, references, [*names], experiment.evaluation, language)
     attempt.write_json(path, signed(to_plain(replace(whole, run=folder.path.name))))
     attempt.release()
     return whole, path
@@ -93,10 +93,11 @@ def _damaged(folder: Path, score: Score) -> bool:
     return False
 
 
-def measured(
-    score: Score, hypotheses: list[str], references: list[str], names: list[str], how: Evaluation, language: str = ""
+def with_measures(
+    score: Score, hypotheses: list[str], references: list[str], names: list[str], how: Evaluation, language: str
 ) -> Score:
-    """With these measures, the paper's own only where sacremoses is installed. `language`: see paper_bleu."""
+    """With those of these measures that its text allows; the paper's own where sacremoses is installed. `language`: see
+    paper_bleu."""
     from lightning_tfm.corpus_metrics import counter_of
     from lightning_tfm.inference.paper_bleu import paper_bleu
 
@@ -124,8 +125,10 @@ def _as_now(name: str, measure: Measure) -> bool:
 def add(folder: RunFolder, how: Evaluation, named: str, split: str, references: list[str], names: list[str]) -> str:
     """Add measures to a score out of its translations, without weights; why it cannot be done, empty where it is.
 
-    `named`: the evaluation's hash.
+    `named`: the evaluation's hash. Raises UserError, nothing written, where one of them cannot be counted in this text.
     """
+    from lightning_tfm.corpus_metrics import counter_of
+
     path = folder.scores(named) / f"{split}.json"
     score = read_score(path)
     if isinstance(score, Missing):
@@ -139,9 +142,9 @@ def add(folder: RunFolder, how: Evaluation, named: str, split: str, references: 
         return "its translations are not here"
     except DamagedFile as error:
         return str(error)
-    whole = replace(measured(score, hypotheses, references, names, how), run=folder.path.name)
-    if lacking := [name for name in names if name not in whole.measures or not _as_now(name, whole.measures[name])]:
-        return f"it has no {', '.join(lacking)}"
+    scores = {name: counter_of(METRICS[name], references, how).corpus(hypotheses) for name in names}
+    measures = score.measures | {name: Measure(made.value, made.signature) for name, made in scores.items()}
+    whole = replace(score, measures=measures, run=folder.path.name)
     attempt = folder.claim()
     attempt.write_json(path, signed(to_plain(whole)))
     attempt.release()

@@ -12,7 +12,7 @@ from lightning_tfm.data.text.adhoc_split import TextSet
 from lightning_tfm.data.text.tokenizer import joined
 from lightning_tfm.data.text.vocabulary import read_vocabulary
 from lightning_tfm.errors import UserError
-from lightning_tfm.inference.rescore import PAPER, measured
+from lightning_tfm.inference.rescore import PAPER, with_measures
 from lightning_tfm.special_tokens import EOS, UNK
 from tests.helpers.records import DEV
 
@@ -88,6 +88,6 @@ def test_joined_pieces():
 def test_moses_tokens_are_not_tokenised_again():
     """&apos;s and a full stop after a blank are Moses's; a second pass would escape the ampersand once more."""
     text = ["the house &apos;s red-brown roof , a b c ."]
-    found = measured(DEV, text, text, [PAPER], Evaluation()).measures[PAPER]
+    found = with_measures(DEV, text, text, [PAPER], Evaluation(), "").measures[PAPER]
     assert found.value == pytest.approx(100)
     assert found.signature == "moses:ready|hyphens:split|multi-bleu|case:mixed"

@@ -63,7 +63,9 @@ def _add(argv: Sequence[str]) -> int:
     parser.add_argument("study", help="its name")
     parser.add_argument("--add", metavar="METRIC", action="append", help=f"of {NAMES}; may be repeated")
     options = parse_plain(parser, argv)
-    names = [metric.name for joined in options["add"] for metric in METRICS.named(joined)]
+    names = [metric.name for metric in METRICS.named("+".join(options["add"]))]
+    if not names:
+        raise UserError(f"--add needs a metric: {NAMES}")
     from lightning_tfm.inference.rescore import add
     from lightning_tfm.report.records import collect, dev_texts
     from lightning_tfm.study.study import Ablation, load_as
@@ -73,18 +75,20 @@ def _add(argv: Sequence[str]) -> int:
     _, references = dev_texts(study, root)
     if not references:
         raise UserError(f"study '{study.name}': its dev set is not here; run: lightning-tfm data prepare")
-    rows, split, done = {row.name: row for row in study.every_row}, study.base.data.dev, 0
+    rows, split, done, lacking = {row.name: row for row in study.every_row}, study.base.data.dev, 0, 0
     for (row, seed), record in collect(study, root).items():
         if isinstance(record, RunRecord):
             folder = RunFolder(root, record.training_hash)
             named = study.evaluation_of(rows[row])
             why = add(folder, study.base.evaluation, named, split, references, names)
-            done += not why
+            done, lacking = done + (not why), lacking + bool(why)
             if why:
                 print(f"{row}, seed {seed}: {why}")
     have = f"{plural(done, 'run')} {'has' if done == 1 else 'have'} {', '.join(names)}"
-    print(f"{study.name}: {have}; {with_out(f'lightning-tfm table {study.name}', root)} prints it")
-    return 0
+    print(
+        f"{study.name}: {have}; {with_out(f'lightning-tfm table {study.name}', root)} prints {'them' if names[1:] else 'it'}"
+    )
+    return 1 if lacking else 0
 
 
 def find(

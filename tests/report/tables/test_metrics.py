@@ -104,12 +104,11 @@ def test_runs_that_lack_it_or_have_another_version_of_it_leave_it_untested(made,
     assert rows["A-h1"].mean is None and rows["C-N2"].mean and rows["C-N2"].difference is None
 
 
-def test_a_metric_that_cannot_be_counted_is_not_said_to_be_there(made, tmp_path, capsys):
+def test_a_metric_that_cannot_be_counted_is_refused_and_the_others_of_its_list_are_not_added(made, tmp_path, capsys):
     root = shutil.copytree(made.root, tmp_path / "root")
-    assert main(["validate", "made", "--add", "f1", "--out", str(root)]) == 0
+    assert main(["validate", "made", "--add", "chrf+f1", "--out", str(root)]) == 2
     told = capsys.readouterr()
-    assert "base, seed 1: it has no f1" in told.out and "made: 0 runs have f1" in told.out
-    assert "brackets are counted in trees; line 1 of the references is not one" in told.err
+    assert told.err.count("brackets are counted in trees; line 1 of the references is not one") == 1 and not told.out
     assert all(read_score(path).measures == {} for path in root.glob("runs/*/scores/*/val.json"))
 
 
@@ -118,7 +117,7 @@ def test_what_has_no_translations_here_is_named_and_left_as_it_is(made, tmp_path
     folder = made.folder(made.study.rows[0], 1).path.name
     for path in (root / "runs" / folder).glob("scores/*/val.hyp.txt"):
         path.unlink()
-    assert main(["validate", "made", "--add", "chrf", "--out", str(root)]) == 0
+    assert main(["validate", "made", "--add", "chrf", "--out", str(root)]) == 1
     told = capsys.readouterr().out
     assert "base, seed 1: its translations are not here" in told and "14 runs have chrf" in told
 
@@ -163,6 +162,35 @@ def test_an_added_metric_counts_words_as_the_study_s_tokenizer_has_them(made, tm
     sys.modules.pop("own_tokens")
     METRICS.pop(name)
     assert row.difference.verdict == "worse", "its sums are what was added"
+
+
+@pytest.mark.parametrize("listed", ["chrf+mixed:Words", "mixed:Words+exact", "chrf+mixed.Words+exact", "mixed:Words"])
+def test_a_list_mixes_built_in_metrics_and_classes_of_the_user_s_own(made, tmp_path, monkeypatch, listed):
+    root = shutil.copytree(made.root, tmp_path / "root")
+    (tmp_path / "mixed.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    names = listed.replace("mixed.Words", "mixed:Words").split("+")
+    it = "them" if len(names) > 1 else "it"
+    said = printed(root, "validate", "made", "--add", listed)
+    assert f"15 runs have {', '.join(names)}; lightning-tfm table made" in said and said.endswith(f"prints {it}\n")
+    summary = make("made", root).summary
+    assert all(row.metric(name).mean is not None for row in summary.rows for name in names)
+    sys.modules.pop("mixed")
+    METRICS.pop("mixed:Words")
+
+
+@pytest.mark.parametrize("listed", ["chrf,exact", "chrf exact", "+chrf", "chrf+", "chrf++exact", "chrf,mixed:Words"])
+def test_a_list_that_is_not_joined_by_plus_is_told_how(made, capsys, listed):
+    assert main(["validate", "made", "--add", listed, "--out", str(made.root)]) == 2
+    assert f"metrics '{listed}': names are joined by +, as in chrf+exact" in capsys.readouterr().err
+
+
+def test_a_metric_is_added_once(made, capsys):
+    assert main(["validate", "made", "--add", "chrf", "--add", "chrf", "--out", str(made.root)]) == 2
+    assert "2 columns would be labelled 'chrF'" in capsys.readouterr().err
+    assert main(["validate", "made", "--add", "", "--out", str(made.root)]) == 2
+    assert "--add needs a metric: chrf" in capsys.readouterr().err
 
 
 def test_a_class_of_the_user_s_own_is_a_metric_in_every_format_with_tests(made, tmp_path, monkeypatch, capsys):
