@@ -85,9 +85,8 @@ def _add(argv: Sequence[str]) -> int:
             if why:
                 print(f"{row}, seed {seed}: {why}")
     have = f"{plural(done, 'run')} {'has' if done == 1 else 'have'} {', '.join(names)}"
-    print(
-        f"{study.name}: {have}; {with_out(f'lightning-tfm table {study.name}', root)} prints {'them' if names[1:] else 'it'}"
-    )
+    table, them = with_out(f"lightning-tfm table {study.name}", root), "them" if names[1:] else "it"
+    print(f"{study.name}: {have}; {table} prints {them}")
     return 1 if lacking else 0
 
 
