@@ -77,7 +77,7 @@ class Table:
     rules: frozenset[int] = frozenset()
     """rows that begin a part"""
     shades: Sequence[Sequence[int]] | None = None
-    """[row][cell] percent of colour behind it, on a page"""
+    """[row][cell] percent of colour behind it, on a page, of another where it is below zero"""
     dense: bool = False
     """many columns, which are close together in a terminal"""
 

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from lightning_tfm.plural_words import signed
 from lightning_tfm.report.charts import svg, verdict_icons
-from lightning_tfm.report.charts.svg import LETTER, Scale, bottom_axis, figure, label, pointed, spanning, tag
+from lightning_tfm.report.charts.svg import LETTER, Scale, bottom_axis, figure, label, spanning, tag
 from lightning_tfm.report.wording.word import DISC
 
 FAR = 4.0
@@ -65,7 +65,7 @@ def picture(
         for k, mark in enumerate(own):
             y = middle + STEP * (k - (len(own) - 1) / 2)
             if mark is not None:
-                body += tag("g", _mark(mark, x, y), class_=f"hover {mark.class_}")
+                body += _mark(mark, x, y)
                 body += label(WIDTH - 4, y + 4, mark.number, "end") if mark.number else ""
     return figure(WIDTH, bottom + 42, title, body)
 
@@ -87,7 +87,7 @@ def _mark(mark: Mark, x: Scale, y: float) -> str:
     if mark.paper is not None and x.low <= mark.paper <= x.high:
         px = x(mark.paper)
         body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
-    return pointed(said + mark.more) + body
+    return tag("g", body, class_=f"hover {mark.class_}", data_tip=said + mark.more)
 
 
 def _far(mark: Mark, x: Scale, y: float) -> str:

@@ -41,9 +41,10 @@ def test_every_finished_trial_is_in_every_picture_and_no_other(root):
     done = [t.trial for t in report.trials if t.state == "finished"]
     assert 20 < len(done) < 40
     lines = figures.parallel(report, "dev/ppl")
-    assert sorted(re.findall(r'data-row="(t\d+)"', lines)) == done
-    for picture in (figures.course(report, "dev/ppl"), figures.against(report, "dev/ppl", "parameters")):
-        assert re.findall(r"<title>(t\d+):", picture) == done
+    assert sorted(re.findall(r'class="series \w+" data-trial="(t\d+)"', lines)) == done
+    number = {t.trial: i for i, t in enumerate(report.trials)}
+    for picture in (figures.course(report, "dev/ppl", number), figures.against(report, "dev/ppl", "parameters")):
+        assert re.findall(r'class="point (?!stopped)\w+" data-trial="(t\d+)"', picture) == done
 
 
 def test_sizes_of_trials_are_as_typed_with_those_trained_in_brackets(tmp_path):
@@ -56,27 +57,49 @@ def test_sizes_of_trials_are_as_typed_with_those_trained_in_brackets(tmp_path):
     assert next(line["model.N"] for line in csv.DictReader(io.StringIO(report.render("csv")))) in ("2", "4", "6")
 
 
-def test_trials_that_were_stopped_are_crosses_in_every_picture(root):
+def test_trials_that_were_stopped_are_hollow_at_their_last_value(root):
     report = make("found", root).summary
     early = [t.trial for t in report.trials if t.state == "stopped early"]
     assert len(early) == 6
-    for picture in (figures.course(report, "dev/ppl"), figures.parallel(report, "dev/ppl")):
-        assert re.findall(r"<title>(t\d+) stopped early at step 100", picture) == early
-
-
-def test_every_curve_that_is_here_is_drawn_and_stopped_ones_end_in_a_cross(root):
-    report = make("found", root).summary
-    here = [t.trial for t in report.trials if t.trial != "t0010"]
-    for log in (False, True):
-        picture = figures.training(report, "dev/ppl", log)
-        drawn = re.findall(r'<g class="series ([\w ]+)" data-row="(t\d+)"', picture) or re.findall(
-            r'class="series ([\w ]+)" data-row="(t\d+)"', picture
+    number = {t.trial: i for i, t in enumerate(report.trials)}
+    for curve, where in ([(60, 6.0)], "inside"), ([(60, 900.0)], "at the edge"):
+        ended = [replace(t, curve=curve) if t.trial in early else t for t in report.trials]
+        picture = figures.course(replace(report, trials=ended), "dev/ppl", number)
+        marks = re.findall(
+            r'class="point stopped" data-trial="(t\d+)"><circle cx="[\d.]+" cy="([\d.]+)"[^>]*hollow', picture
         )
-        assert sorted(name for _, name in drawn) == here
-        early = {t.trial for t in report.trials if t.state != "finished"} & set(here)
-        assert {name for class_, name in drawn if "stopped" in class_} == early
-    assert picture.count("l8 8m0-8l-8 8") == len(early), "on a logarithmic axis every end is inside"
+        assert [name for name, _ in marks] == early
+        assert all((float(y) > 50) == (where == "inside") for _, y in marks), where
+    assert re.findall(r'class="hover stopped" data-trial="(t\d+)"', figures.parallel(report, "dev/ppl")) == early
+
+
+def test_every_curve_that_is_here_is_drawn_from_the_frame_on_and_stopped_ones_end_hollow(root):
+    report = make("found", root).summary
+    here = {t.trial for t in report.trials if t.trial != "t0010"}
+    early = {t.trial for t in report.trials if t.state != "finished"} & here
+    high = [replace(t, curve=[(20, 19.5), (40, 10.0)]) if t.curve else t for t in report.trials]
+    for of, above in ((report.trials, False), (high, True)):
+        wide = figures.training(replace(report, trials=of), "dev/ppl").split("on-phones")[0]
+        drawn = re.findall(r'class="series ([\w ]+)" data-trial="(t\d+)"><polyline points="[\d.]+,([\d.]+)', wide)
+        assert {name for _, name, _ in drawn} == here
+        assert {name for class_, name, _ in drawn if "stopped" in class_} == early
+        assert wide.count("hollow") == len(early)
+        assert all(y == "26" for *_, y in drawn) == above, "it enters at the top, not in mid-air"
     assert "curve" not in json.loads(make("found", root).render("json"))["trials"][0]
+
+
+def test_a_page_of_many_trials_is_small_and_shows_the_best_of_too_many(root, monkeypatch):
+    report = make("found", root).summary
+    many = [replace(t, trial=f"{t.trial}-{i}") for i in range(25) for t in report.trials]
+    whole = search_page.page(replace(report, trials=many))
+    assert len(whole.encode()) < 2_000_000 and whole.count("<tr data-verdicts") == 1000
+    monkeypatch.setattr(search_page, "MOST", 12)
+    page = search_page.page(report)
+    shown = re.findall(r'<tr data-verdicts="\w+" data-trial="(t\d+)"', page)
+    rest = sorted((t.values["dev/ppl"], t.trial) for t in report.trials if t.values["dev/ppl"] is not None)
+    rest = [name for _, name in rest if name not in report.best]
+    assert set(shown) == {*report.best, *rest[: 12 - len(report.best)]} and len(shown) == 12
+    assert "the best 12 of 40 trials" in page and "--format csv" in page
 
 
 def test_trials_lead_to_their_runs_where_these_lie_beside_the_page(root, tmp_path_factory):
@@ -101,14 +124,14 @@ def test_the_lead_says_the_best_trial_with_its_values_then_its_gain(root):
 def test_marks_lie_where_their_values_are(root):
     report = make("found", root).summary
     picture = figures.against(report, "dev/ppl", "parameters")
-    marks = re.findall(r'<title>(t\d+):.*?cx="([\d.]+)" cy="([\d.]+)"', picture)
+    marks = re.findall(r'data-trial="(t\d+)"><circle cx="([\d.]+)" cy="([\d.]+)"', picture)
     trials = {t.trial: t for t in report.trials}
     across = sorted(marks, key=lambda m: float(m[1]))
     down = sorted(marks, key=lambda m: -float(m[2]))
     for aim, names in (("dev/ppl", across), ("parameters", down)):
         values = [trials[name].values[aim] for name, *_ in names]
         assert len(values) > 20 and all(b > 0.98 * a for a, b in pairwise(values)), "to a tenth of a pixel"
-    axis = figures.Axis(report.space[2], 0.0, 300.0)
+    axis = figures.Coordinate(report.space[2], 0.0, 300.0)
     assert [axis(v) for v in (2, 4, 6)] == [50, 150, 250]
 
 

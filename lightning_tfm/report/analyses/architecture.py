@@ -9,7 +9,7 @@ from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import attention_type, count_parameters, layer_parameters, memory_parameters
 from lightning_tfm.registry import FEED_FORWARDS, LAYERS, NORMS, SCHEMES
-from lightning_tfm.report.charts.svg import figure, label, number, pointed, tag
+from lightning_tfm.report.charts.svg import figure, label, number, tag
 
 WIDTH, COLUMN, GAP, LINE = 720, 264, 14, 15
 """of the picture, of a box, between boxes, of a line of text"""
@@ -222,9 +222,8 @@ def _drawn(column: Column, other: Column, x: int, bottom: int, N: int) -> tuple[
 
 
 def _box(box: Box, x: float, y: float, changed: bool) -> str:
-    said = pointed(f"{box.title}: {', '.join(box.lines)}") if box.lines else ""
-    size = {"width": float(COLUMN), "height": float(box.height), "rx": 6}
-    parts = [tag("rect", said, x=float(x), y=y, class_="box changed" if changed else "box", **size)]
+    size: dict[str, str | float] = {"width": float(COLUMN), "height": float(box.height), "rx": 6}
+    parts = [tag("rect", x=float(x), y=y, class_="box changed" if changed else "box", **size)]
     parts.append(label(x + 10, y + 17, box.title, class_="label strong"))
     parts.append(label(x + COLUMN - 10, y + 17, box.parameters, "end", "tick") if box.parameters else "")
     parts += [label(x + 10, y + 17 + LINE * (i + 1), line) for i, line in enumerate(box.lines)]

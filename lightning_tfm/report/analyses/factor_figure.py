@@ -7,7 +7,7 @@ from markupsafe import Markup
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.analyses.factors import ABOUT, Effect, FactorSummary, HeatMap, in_few, short, table
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section
-from lightning_tfm.report.charts.curves import apart
+from lightning_tfm.report.charts.chart import apart
 from lightning_tfm.report.charts.panels import short_name
 from lightning_tfm.report.charts.svg import Scale, bottom_line, dot, figure, label, left_axis, points, spanning, tag
 from lightning_tfm.report.intervals import Mark, picture

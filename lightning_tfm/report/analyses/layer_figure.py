@@ -11,7 +11,6 @@ from lightning_tfm.report.charts.svg import (
     figure,
     label,
     left_axis,
-    pointed,
     points,
     spanning,
     standing_alone,
@@ -58,7 +57,7 @@ def _panel(table: LayerTable, what: str) -> str:
         if met:
             words = f"self-attention costs more than {row.short} from n = {met:.0f}"
             near = up(_between(one, met))
-            ring = tag("circle", pointed(words), cx=across(met), cy=near, r=5.5, class_="front met")
+            ring = tag("circle", cx=across(met), cy=near, r=5.5, class_="front met", data_tip=words)
         name = label(RIGHT + 10, lowest + 4, row.short, class_="label end")
         parts.append(tag("g", line + marks + name + ring, class_=f"series g{i % 8}", data_row=row.short))
     return "".join(parts)

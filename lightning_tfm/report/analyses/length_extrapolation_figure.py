@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.report.analyses.length_extrapolation import BeyondRow, BeyondSummary, LengthPoint
-from lightning_tfm.report.charts.curves import apart
+from lightning_tfm.report.charts.chart import apart
 from lightning_tfm.report.charts.panels import BASE, row_classes, short_names
 from lightning_tfm.report.charts.svg import (
     Scale,
@@ -15,7 +15,6 @@ from lightning_tfm.report.charts.svg import (
     figure,
     label,
     left_axis,
-    pointed,
     points,
     spanning,
     tag,
@@ -87,4 +86,4 @@ def _series(name: str, line: Sequence[tuple[float, Spread]], x: Scale, y: Scale,
         told = f"{name}, {at:g} training lengths: {s.mean:.3g} ({s.lowest:.3g} to {s.highest:.3g})"
         content += dot(x(at), y(s.mean), told)
     dashed = " base" if class_ == BASE else ""
-    return tag("g", pointed(name) + content, class_=f"series {class_}{dashed}", data_row=name)
+    return tag("g", content, class_=f"series {class_}{dashed}", data_row=name, data_tip=name)

@@ -15,7 +15,6 @@ from lightning_tfm.report.charts.svg import (
     figure,
     label,
     left_axis,
-    pointed,
     points,
     spanning,
     tag,
@@ -135,7 +134,7 @@ def _picture(drawn: Sequence[SoftmaxRow], which: str, what: str) -> Markup:
 
 def _line(rows: Sequence[SoftmaxRow], which: str, x: Scale, y: Scale, name: str) -> str:
     places = [(x(r.d_k), y(getattr(r, which).mean)) for r in rows]
-    body = pointed(name) + tag("polyline", points=points(places), class_="curve")
+    body = tag("polyline", points=points(places), class_="curve")
     for r, (px, py) in zip(rows, places, strict=True):
         spread = getattr(r, which)
         words = (
@@ -144,7 +143,7 @@ def _line(rows: Sequence[SoftmaxRow], which: str, x: Scale, y: Scale, name: str)
         body += tag("line", x1=px, x2=px, y1=y(spread.lowest), y2=y(spread.highest), class_="interval")
         body += tag("g", dot(px, py, words, r=3.6), class_="point")
     dashed = " base" if rows and rows[0].when == "start" else ""
-    return tag("g", body, class_=f"line {CLASSES.get(rows[0].scores, 'g5') if rows else 'g5'}{dashed}")
+    return tag("g", body, data_tip=name, class_=f"line {CLASSES.get(rows[0].scores, 'g5') if rows else 'g5'}{dashed}")
 
 
 FOOTNOTE = (

@@ -13,7 +13,8 @@ from lightning_tfm.report.analyses import agreement_text
 from lightning_tfm.report.analyses.agreement import AgreementCourse, LastEighth
 from lightning_tfm.report.analyses.agreement_text import at
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, Text, columns
-from lightning_tfm.report.charts.panels import BASE, Panel, panels, row_classes, short_names
+from lightning_tfm.report.charts.chart import LETTER, Axis, Chart, Point, Rule, Series, both, draw
+from lightning_tfm.report.charts.panels import BASE, Panel, panels, short_names
 from lightning_tfm.report.charts.svg import (
     Scale,
     bottom_axis,
@@ -21,9 +22,7 @@ from lightning_tfm.report.charts.svg import (
     figure,
     label,
     left_axis,
-    pointed,
     points,
-    spanning,
     tag,
 )
 from lightning_tfm.report.pages import provenance
@@ -31,59 +30,78 @@ from lightning_tfm.report.records import Cells
 from lightning_tfm.report.significance import score_of
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables.columns import labels, titled
-from lightning_tfm.report.tables.extra_columns import FACTS
+from lightning_tfm.report.tables.extra_columns import FACTS, Fact
 
 
-def quality_section(report: Summary, colours: Sequence[tuple[str, str]]) -> Section:
-    """Perplexity against size and cost."""
+def quality_section(report: Summary, classes: Mapping[str, str]) -> Section:
+    """Perplexity against size and cost; `classes`: row -> class of its colour."""
     pictures = [
         (picture, f"Dashed: rows that no row with fewer {fact.axis.removeprefix('training ')} beats.")
         for fact in FACTS
-        if fact.axis and (picture := quality(report, fact.name, fact.axis))
+        if fact.axis and (picture := quality(report, fact, classes))
     ]
-    return Section("quality", "Quality against size", [Figures(pictures, colours=colours)] * bool(pictures))
+    return Section("quality", "Quality against size", [Figures(pictures)] * bool(pictures))
 
 
-def quality(report: Summary, against: str, title: str) -> Markup:
-    """Perplexity against `against` (parameters or flops); the line joins the rows that no smaller row beats."""
-    found = [(r, size, r.ppl.mean) for r in report.rows if r.ppl.mean and (size := getattr(r, against))]
+def quality(report: Summary, fact: Fact, classes: Mapping[str, str]) -> Markup:
+    """Perplexity against parameters or FLOPs; the line joins the rows that no smaller row beats."""
+    found = [(r, size, r.ppl.mean) for r in report.rows if r.ppl.mean and (size := fact.of(r))]
     if not found or max(size for _, size, _ in found) < 1.01 * min(size for _, size, _ in found):  # all of one size
         return Markup()
-    width, height, left, right, top, bottom = 640, 340, 46, 610, 26, 296
-    x = spanning([size for _, size, _ in found], left, right, log=True)
-    y = spanning([ppl for *_, ppl in found], bottom, top, log=True)
-    body = bottom_axis(x, bottom, top, title) + left_axis(y, left, right, "dev perplexity")
     best, front = math.inf, []
     for size, ppl in sorted((size, ppl) for _, size, ppl in found):
         if ppl < best:
             best = ppl
-            front.append((x(size), y(best)))
-    body += tag("polyline", points=points(front), class_="front")
-    classes = row_classes(report.rows)
-    names = short_names([r for r, *_ in found])
-    taken: list[tuple[float, float]] = []
-    for r, size, ppl in found:
-        px, py = x(size), y(ppl)
-        name = names[r.name]
-        said = pointed(f"{r.name}: {size:,.4g}, perplexity {ppl:.3f}")
-        mark = tag("circle", cx=px, cy=py, r=5.0, class_="dot")
-        free = all(abs(py - q) > 11 or abs(px - p) > 6 * len(name) + 20 for p, q in taken)
-        if free:
-            taken.append((px, py))
-        side = px > (left + right) * 0.75
-        text = label(px + (-8 if side else 8), py + 4, name, "end" if side else "start") if free else ""
-        body += tag("g", said + mark + text, class_=f"point {classes[r.name]}")
-    return figure(width, height, f"Perplexity against {title}", body)
+            front.append((size, ppl))
+    names = short_names([r for r, *_ in found], 24)
+    series = [
+        Series(
+            r.name,
+            [Point(size, ppl)],
+            classes.get(r.name, "g0"),
+            names[r.name],
+            f"{r.called}\n{fact.cell(r)} {fact.axis}, perplexity {PPL.score(ppl, r.ppl.sd)}",
+            line=False,
+            r=5.0,
+        )
+        for r, size, ppl in found
+    ]
+    x, y = Axis(fact.axis, log=True), Axis("dev perplexity", log=True)
+    return both(Chart(f"Perplexity against {fact.axis}", x, y, series, (640, 420), front=front), (380, 440))
+
+
+def strip(report: Summary, classes: Mapping[str, str]) -> Markup:
+    """Every run as a dot: how far its perplexity is from the mean of what rows are compared with; empty at one seed."""
+    to, rows = report.against, [r for r in report.rows if r.ppl.by_seed]
+    if to is None or not to.ppl.mean or max((len(r.ppl.by_seed) for r in rows), default=0) < 2:
+        return Markup()
+    level, names = math.log(to.ppl.mean), short_names(rows)
+    series = []
+    for i, r in enumerate(rows):
+        dots = [
+            Point(PPL.shown(math.log(ppl) - level), i, f"{r.called}, seed {seed}\nperplexity {PPL.score(ppl)}")
+            for seed, ppl in r.ppl.by_seed.items()
+            if ppl > 0
+        ]
+        series.append(Series(r.name, dots, classes.get(r.name, "g0"), line=False, r=3.5))
+    x = Axis(f"dev perplexity of each run against {report.to}’s mean", percent=True)
+    y = Axis(ends=(len(rows) - 0.4, -0.6), words={float(i): names[r.name] for i, r in enumerate(rows)})
+    left = 14 + round(LETTER * max(len(names[r.name]) for r in rows))
+    return draw(Chart("Every run", x, y, series, (640, 80 + 18 * len(rows)), [Rule(x=0.0)], left=left))
 
 
 def lengths_section(report: Summary, cells: Cells) -> Section:
-    """The score by length, shaded from the lowest to the highest."""
+    """The score by length: of what rows are compared with, then of each how far it is from that, shaded."""
     heads, found = lengths(cells, [r.name for r in report.rows])
-    low, high = (f((v for row in found.values() for v in row), default=0.0) for f in (min, max))
-    shades = [[0, *(round(30 * (v - low) / ((high - low) or 1)) for v in values)] for values in found.values()]
-    called = labels(report.rows)
-    rows = [[titled(row, called), *(f"{value:.1f}" for value in values)] for row, values in found.items()]
-    about = Text(["By tokens of the reference, pooled over seeds."])
+    to = found.get(report.against.name, []) if report.against else []
+    gaps = {row: [a - b for a, b in zip(values, to, strict=True)] for row, values in found.items()} if to else {}
+    most = max((abs(gap) for row in gaps.values() for gap in row), default=0.0) or 1.0
+    called, rows, shades = labels(report.rows), [], []
+    for row, values in found.items():
+        own = gaps.get(row) if report.against is None or row != report.against.name else None
+        rows.append([titled(row, called), *(map(signed, own) if own else (f"{value:.1f}" for value in values))])
+        shades.append([0, *(round(40 * gap / most) for gap in own or [0.0] * len(values))])
+    about = Text([f"By tokens of the reference, pooled over seeds. Rows beside {report.to}: the difference to it."])
     blocks: list[Block] = [about, Table("", columns("row", *heads), rows, shades=shades)] if found else []
     return Section("lengths", f"{OF_TEXT.label} by length", blocks)
 
@@ -143,12 +161,11 @@ def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel
 
 
 def _reliable(name: str, bins: Sequence[Mapping[str, float]], class_: str, x: Scale, y: Scale) -> str:
-    body = pointed(name)
-    body += tag("polyline", points=points([(x(b["confidence"]), y(b["accuracy"])) for b in bins]), class_="curve")
+    body = tag("polyline", points=points([(x(b["confidence"]), y(b["accuracy"])) for b in bins]), class_="curve")
     for b in bins:
         said = f"{name}: {b['confidence']:.3f} predicted, {b['accuracy']:.3f} correct, {b['count']}"
         body += dot(x(b["confidence"]), y(b["accuracy"]), said, r=3.5)
-    return tag("g", body, class_=f"series {class_}{' base' * (class_ == BASE)}", data_row=name)
+    return tag("g", body, class_=f"series {class_}{' base' * (class_ == BASE)}", data_row=name, data_tip=name)
 
 
 def agreement_section(report: Summary) -> Section:

@@ -76,6 +76,11 @@ class Line:
     about: str = ""
     """what it changes, when it is pointed at"""
 
+    @property
+    def row(self) -> str:
+        """Its name in tables and files."""
+        return self.code or self.name
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -119,6 +124,11 @@ class Forest:
     @property
     def tested(self) -> bool:
         return any(entry.verdict not in ("", UNTESTABLE) for _, entry in self.entries(0))
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """row -> class of its verdict's colour in the metric that decides; empty where nothing is tested."""
+        return {line.row: entry.style for line, entry in self.entries(0)} if self.tested else {}
 
     @property
     def words(self) -> list[Word]:

@@ -79,7 +79,7 @@ def wide(forest: Forest, titled: bool = False) -> Markup:
         if sure and line.entries[0] is not None:
             words = label(face.width - sure, middle + 5, line.entries[0].sure, class_="sure")
             own += tag("g", words, class_=line.entries[0].style)
-        body += _pointed(own, line, f)
+        body += tag("g", own, class_="forest-row", data_row=line.row, data_tip="\n".join(tip(line, f)))
     legend, more = _legend(f, face, left, ends + 46)
     return figure(face.width, round(more), f.title, body + legend, face.size)
 
@@ -106,7 +106,8 @@ def narrow(forest: Forest, titled: bool = False) -> Markup:
         colour = label(face.width - 4, at, axis.number(entry.estimate), "end", "sure strong haloed")
         colour += label(face.width - 18 - numbers, at, entry.sure, "end", "sure haloed") if f.tested else ""
         colour += _entry(entry, axis, scale, at + 13, face.mark)
-        body += _pointed(own + tag("g", colour, class_=entry.style), line, f)
+        own += tag("g", colour, class_=entry.style)
+        body += tag("g", own, class_="forest-row", data_row=line.row, data_tip="\n".join(tip(line, f)))
         y += height
     legend, more = _legend(f, face, 8, ends + 44)
     return figure(face.width, round(more), f.title, body + legend, face.size)
@@ -203,10 +204,6 @@ def _band(x: float, y: float, width: float, r: float) -> str:
 def _diamond(x: float, y: float, h: float) -> str:
     n = number
     return tag("path", d=f"M{n(x - h)} {n(y)}L{n(x)} {n(y - h)} {n(x + h)} {n(y)} {n(x)} {n(y + h)}z", class_="paper")
-
-
-def _pointed(body: str, line: Line, f: Forest) -> str:
-    return tag("g", body, class_="forest-row", data_tip="\n".join(tip(line, f)))
 
 
 def tip(line: Line, f: Forest) -> list[str]:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.plural_words import MINUS, signed
 
 
 def number(x: float) -> str:
@@ -32,17 +33,14 @@ def tag(name: str, content: str = "", **attributes: str | float) -> str:
     return f"<{name}{said}>{content}</{name}>" if content else f"<{name}{said}/>"
 
 
-def pointed(text: str) -> str:
-    """What pointing at the element shows, of which it is the first content."""
-    return tag("title", attribute(text))
+def dot(x: float, y: float, tip: str, r: float = 4.0) -> str:
+    """`tip`: what pointing at it shows (tips.js)."""
+    return tag("circle", cx=x, cy=y, r=r, class_="dot", data_tip=tip)
 
 
-def dot(x: float, y: float, said: str, r: float = 4.0) -> str:
-    return tag("circle", pointed(said), cx=x, cy=y, r=r, class_="dot")
-
-
-def label(x: float, y: float, text: str, anchor: str = "start", class_: str = "label") -> str:
-    return tag("text", attribute(text), x=float(x), y=float(y), text_anchor=anchor, class_=class_)
+def label(x: float, y: float, text: str, anchor: str = "start", class_: str = "") -> str:
+    look = {"text_anchor": anchor} if anchor != "start" else {}
+    return tag("text", attribute(text), x=float(x), y=float(y), **look, **({"class_": class_} if class_ else {}))
 
 
 def figure(width: int, height: int, title: str, body: str, letters: int = 11) -> Markup:
@@ -52,7 +50,7 @@ def figure(width: int, height: int, title: str, body: str, letters: int = 11) ->
     """
     said: dict[str, str | float] = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height}
     said |= {"font_size": letters} if letters != 11 else {}
-    said |= {"tabindex": 0} if "data-tip" in body else {}
+    said |= {"tabindex": 0} if "data-tip" in body or "data-trial" in body or "data-row" in body else {}
     return Markup(tag("svg", body, **said, role="img", aria_label=title))
 
 
@@ -150,22 +148,27 @@ def to_png(picture: str, zoom: float = 3.0) -> bytes:
 
 @dataclass(frozen=True)
 class Scale:
-    """Values `low` … `high` on pixels `start` … `end`, straight or logarithmic."""
+    """Values `low` … `high` on pixels `start` … `end`: straight, logarithmic, or logarithmic on both sides of zero and
+    straight within ± `around`."""
 
     low: float
     high: float
     start: float
     end: float
     log: bool = False
+    around: float = 0.0
 
     def __call__(self, value: float) -> float:
-        low, high = self.low, self.high
-        if self.log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
+        low, high, value = map(self._straight, (self.low, self.high, value))
         return self.start + (value - low) / (high - low) * (self.end - self.start)
+
+    def _straight(self, value: float) -> float:
+        return math.asinh(value / self.around) if self.around else math.log(value) if self.log else value
 
     def ticks(self, count: int = 5) -> list[float]:
         """Round values inside."""
+        if self.around:
+            return self._on_both_sides()
         if self.log:
             few, found, many = (self._in_decades(steps) for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)))
             if len(found) > 8:
@@ -177,6 +180,17 @@ class Scale:
         step = nice((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+    def _on_both_sides(self, apart: float = 22) -> list[float]:
+        """From zero outwards, at least `apart` pixels from each other."""
+        found = [0.0]
+        for side, end in ((1, self.high), (-1, -self.low)):
+            last = self(0.0)
+            for size in (m * 10.0**e for e in range(-3, 7) for m in (1, 2, 5)):
+                if size <= end and abs(self(side * size) - last) >= apart:
+                    last = self(side * size)
+                    found.append(side * size)
+        return sorted(found)
 
     def _in_decades(self, steps: Sequence[float]) -> list[float]:
         """These multiples of the powers of ten inside."""
@@ -206,10 +220,14 @@ def spanning(values: Sequence[float], start: float, end: float, log: bool = Fals
 
 def short(value: float) -> str:
     """A number in few characters, to three digits where it is large or tiny: a tick's label."""
-    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
+    if value != 0 and (abs(value) >= 1e9 or abs(value) < 1e-3):
         mantissa, exponent = f"{value:.2e}".split("e")
-        return f"{float(mantissa):g}e{int(exponent)}"
-    return f"{value:g}" if abs(value) < 1000 else f"{value / 1000:g}K"
+        return f"{float(mantissa):g}e{int(exponent)}".replace("-", MINUS)
+    unit, name = next(((unit, name) for unit, name in UNITS if abs(value) >= unit), (1.0, ""))
+    return f"{value / unit:g}{name}".replace("-", MINUS)
+
+
+UNITS = ((1e6, "M"), (1e3, "K"))
 
 
 def bottom_axis(scale: Scale, y: float, top: float, title: str) -> str:
@@ -232,14 +250,22 @@ def bottom_line(scale: Scale, y: float, ticks: Mapping[float, str], title: str) 
     return "".join([*parts, label((scale.start + scale.end) / 2, y + 30, title, "middle", "title")])
 
 
-def left_axis(scale: Scale, x: float, right: float, title: str) -> str:
+def left_axis(scale: Scale, x: float, right: float, title: str, ticks: Mapping[float, str] | None = None) -> str:
+    """`ticks`: value -> words, where they are not round numbers."""
     parts = []
-    for value in scale.ticks():
+    for value, words in (ticks or {value: short(value) for value in scale.ticks()}).items():
         y = scale(value)
-        parts.append(tag("line", x1=x, x2=right, y1=y, y2=y, class_="grid"))
-        parts.append(label(x - 5, y + 4, short(value), "end", "tick"))
+        parts.append(
+            tag("line", x1=x, x2=right, y1=y, y2=y, class_="zero-line" if scale.around and not value else "grid")
+        )
+        parts.append(label(x - 5, y + 4, words, "end", "tick"))
     parts.append(label(x - 5, min(scale.start, scale.end) - 8, title, "start", "title"))
     return "".join(parts)
+
+
+def in_percent(scale: Scale) -> dict[float, str]:
+    """Ticks of differences to base."""
+    return {v: f"{signed(v, 0 if v == int(v) else 1)} %" if v else "base" for v in scale.ticks()}
 
 
 def points(pairs: Sequence[tuple[float, float]]) -> str:

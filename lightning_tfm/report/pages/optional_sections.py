@@ -30,6 +30,7 @@ class Drawn:
     """The architecture of a row."""
 
     row: str
+    called: str
     picture: Markup
 
 
@@ -58,7 +59,7 @@ def _architectures(cells: Cells) -> tuple[list[Drawn], int]:
     study = cells.study
     first = next((row for row in study.rows if row.name == cells.study.base_row), study.rows[0])
     base = _true(study, first)
-    drawn, left_out = [Drawn(first.name, architecture.architecture(base, first.name))], 0
+    drawn, left_out = [Drawn(first.name, first.name, architecture.architecture(base, first.name))], 0
     for row in study.rows:
         ours = _true(study, row)
         if row is first or architecture.drawn_alike(ours, base):
@@ -66,7 +67,7 @@ def _architectures(cells: Cells) -> tuple[list[Drawn], int]:
         if len(drawn) > MOST:
             left_out += 1
             continue
-        drawn.append(Drawn(row.name, architecture.architecture(ours, row.name, base)))
+        drawn.append(Drawn(row.name, row.label or row.name, architecture.architecture(ours, row.name, base)))
     return drawn, left_out
 
 

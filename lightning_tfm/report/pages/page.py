@@ -1,7 +1,7 @@
 """Summary and cells -> the ablation's page (templates/report.html)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from lightning_tfm.metrics import METRICS, PRINTED, Metric
 from lightning_tfm.plural_words import plural
@@ -10,7 +10,7 @@ from lightning_tfm.report.analyses.attention import attention
 from lightning_tfm.report.blocks import Section
 from lightning_tfm.report.charts import figures, forest_picture
 from lightning_tfm.report.charts.curves import curves
-from lightning_tfm.report.charts.panels import FEW, row_classes, short_names
+from lightning_tfm.report.charts.panels import row_classes
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.pages.document import render
@@ -39,8 +39,10 @@ def page(
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
     forest = forest_of(report)
+    run_facts, runs = _runs(report, cells, texts, link)
     alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
-    parts = {part.key: part for part in [*extras.sections, *_sections(report, alike, cells)]}
+    classes = forest.classes or row_classes(report.rows)
+    parts = {part.key: part for part in [*extras.sections, *_sections(report, alike, cells, classes)]}
     told = [note for note in nll_per_word.notes(report) if note not in nll_per_word.MEANINGS]
     return render(
         "report.html",
@@ -77,22 +79,24 @@ def page(
             *training_setup.notes(report.regime, columns.of_the_paper(report.rows)),
         ],
         forest=forest_picture.both(forest),
-        curves=curves(alike, cells),
+        curves=curves(alike, cells, forest),
         shown={key: part.blocks for key, part in parts.items()},
         part=lambda key: (key, parts[key].title, bool(parts[key].blocks)),
         translations=translations(cells) if texts else [],
         attention=attention(cells) if texts else {},
-        runs=_runs(report, cells, texts, link),
+        alike=run_facts,
+        runs=runs,
+        strip=figures.strip(report, forest.classes),
         far=FAR,
     )
 
 
-def _sections(report: Summary, alike: Summary, cells: Cells) -> list[Section]:
+def _sections(report: Summary, alike: Summary, cells: Cells, classes: Mapping[str, str]) -> list[Section]:
     return [
         row_tuning.section(report.tuning),
         factor_figure.section(report.factors),
         figures.agreement_section(report),
-        figures.quality_section(alike, _colours(report)),
+        figures.quality_section(alike, classes),
         figures.lengths_section(report, cells),
         figures.calibration_section(report, cells),
     ]
@@ -122,44 +126,44 @@ def _words(r: SummaryRow) -> list[str]:
     return [d.verdict for metric in METRICS if (d := r.metric(metric).difference)]
 
 
-def _colours(report: Summary) -> list[tuple[str, str]]:
-    """(row, class of its colour), none if rows are so many that colours repeat: then each has its name beside it"""
-    names = short_names(report.rows)
-    return [(names[row], class_) for row, class_ in row_classes(report.rows).items()] if len(report.rows) <= FEW else []
-
-
 @dataclass(frozen=True)
-class Run:
-    """One run as the page names it."""
+class RowRuns:
+    """The runs of one row as the page names them."""
 
-    facts: dict[str, str]
+    row: str
+    called: str
+    state: str
+    missing: dict[str, str]
+    """seed -> why its cell is empty"""
+    runs: list[tuple[str, dict[str, str]]]
+    """(link to its folder, empty where there is none; what is not the same of all runs of the page)"""
     command: str
-    link: str
-    """to its folder, empty where there is none"""
+    """that trains the first of them again"""
+    examples: list[provenance.Example]
+    """where its translations differ most from those of what it is compared with"""
+
+    @property
+    def heads(self) -> list[str]:
+        return list(dict.fromkeys(key for _, facts in self.runs for key in facts))
 
 
-def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> list[dict[str, Any]]:
-    """Where every cell comes from, and where its row's translations differ from those of its reference."""
+def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> tuple[dict[str, str], list[RowRuns]]:
+    """What all runs have alike, and where every cell comes from."""
     against = report.against.name if report.against else ""
     rows = {row.name: row for row in cells.study.rows}
     examples = provenance.examples(cells, against, report.to) if texts else {}
-    return [
-        {
-            "row": r.name,
-            "state": _state(r),
-            "missing": r.missing,
-            "runs": [
-                Run(
-                    provenance.facts(cell),
-                    fit_command(apply(cells.study.base, rows[cell.row], cell.seed)),
-                    link(cell.folder),
-                )
-                for cell in cells.of(r.name)
-            ],
-            "examples": examples.get(r.name, []),
-        }
-        for r in report.rows
-    ]
+    facts = {key: provenance.facts(cell) for key, cell in cells.filled.items()}
+    alike = provenance.shared(list(facts.values()))
+    found = []
+    for r in report.rows:
+        own = cells.of(r.name)
+        runs = [
+            (link(c.folder), {k: v for k, v in facts[c.row, c.seed].items() if k not in alike or k in ("run", "seed")})
+            for c in own
+        ]
+        command = fit_command(apply(cells.study.base, rows[r.name], own[0].seed)) if own else ""
+        found.append(RowRuns(r.name, r.called, _state(r), r.missing, runs, command, examples.get(r.name, [])))
+    return {key: value for key, value in alike.items() if key != "seed"}, found
 
 
 def _state(r: SummaryRow) -> str:

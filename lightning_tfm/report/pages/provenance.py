@@ -1,6 +1,7 @@
 """Where every cell comes from, and where its translations differ most from those of base, or another reference."""
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ def facts(cell: FilledCell) -> dict[str, str]:
     if record.inexact:
         found["inexact"] = "; ".join(record.inexact)
     return found
+
+
+def shared(runs: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The facts that all of several runs have alike."""
+    first = runs[0] if len(runs) > 1 else {}
+    return {key: value for key, value in first.items() if all(run.get(key) == value for run in runs)}
 
 
 def _machine(part: Segment) -> str:

@@ -1,24 +1,17 @@
-"""Pictures of a search: importance, course, parallel coordinates, objectives against each other."""
+"""Pictures of a search: importance, course, parallel coordinates, objectives against each other.
 
-from collections.abc import Sequence
+What pointing at a trial shows is its line of the page's table (tips.js)."""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report.charts.curves import falls
+from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both, draw
+from lightning_tfm.report.charts.curves import POINTS, falls, thinned
 from lightning_tfm.report.charts.panels import short_name
-from lightning_tfm.report.charts.svg import (
-    Scale,
-    bottom_axis,
-    figure,
-    label,
-    left_axis,
-    number,
-    pointed,
-    points,
-    short,
-    spanning,
-    tag,
-)
+from lightning_tfm.report.charts.svg import Scale, bottom_axis, figure, label, points, short, tag
 from lightning_tfm.report.searches.summary import SearchSummary
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.trials import Importance, Trial
@@ -27,6 +20,10 @@ ABOVE = 1.8
 """times the end of four fifths of all curves: where a straight axis ends"""
 LOG_FROM = 10
 """an axis whose largest value is this many times its smallest is logarithmic"""
+DRAWN = 12_000
+"""points of all learning curves together, of which each has five at least"""
+ORDER = {"rest": 0, "better": 1, "best": 2}
+"""who is drawn over whom"""
 
 
 def shades(report: SearchSummary, objective: str) -> dict[str, str]:
@@ -44,26 +41,25 @@ def value_of(t: Trial, objective: str) -> float:
     return value
 
 
-def said(t: Trial) -> str:
-    """What pointing at a trial shows."""
-    change = ", ".join(f"{k} {_short(v)}" for k, v in t.change.items())
-    values = ", ".join(f"{k} {_short(v)}" for k, v in t.values.items())
-    return f"{t.trial}: {values}; {change}"
+def in_words(t: Trial) -> str:
+    """Its values, then what it sets."""
+    parts = (", ".join(f"{k} {_short(v)}" for k, v in of.items()) for of in (t.values, t.change))
+    return f"{t.trial}: {'; '.join(parts)}"
 
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def value_scale(values: Sequence[float], start: float, end: float) -> Scale:
-    return spanning(values, start, end, log=min(values) > 0 and max(values) > LOG_FROM * min(values))
+def value_axis(title: str, values: Sequence[float]) -> Axis:
+    return Axis(title, log=min(values) > 0 and max(values) > LOG_FROM * min(values))
 
 
-def importance(record: Importance) -> str:
+def importance(record: Importance) -> Markup:
     """Bars: the share that each parameter explains."""
     found = record.importance
     if not found:
-        return ""
+        return Markup()
     width, left, line, top = 640, 170, 24, 8
     bottom = top + line * len(found)
     x = Scale(0.0, 1.0, left, width - 60)
@@ -73,33 +69,30 @@ def importance(record: Importance) -> str:
         bar = tag("rect", x=x(0), y=y + 4.0, width=max(x(share) - x(0), 1.0), height=line - 8.0, class_="bar")
         words = label(left - 8, y + line / 2 + 4, short_name(name), "end")
         words += label(x(share) + 5, y + line / 2 + 4, f"{100 * share:.0f} %")
-        body += tag("g", pointed(f"{name}: {100 * share:.1f} %") + bar + words, class_="g3")
+        body += tag("g", bar + words, class_="g3", data_tip=f"{name}\n{100 * share:.1f} %")
     return figure(width, bottom + 38, f"Importance of each parameter for {record.objective}", body)
 
 
-def course(report: SearchSummary, objective: str) -> str:
-    """The objective trial by trial, and the best so far."""
+def course(report: SearchSummary, objective: str, number: Mapping[str, int]) -> Markup:
+    """The objective trial by trial, the best so far, and where the stopped ones stood; `number`: of each trial."""
     trials = report.with_values(objective)
     if not trials:
-        return ""
-    width, height, left, right, top, bottom = 640, 320, 50, 626, 26, 276
-    x = spanning([float(_at(report, t)) for t in (*trials, *stopped(report))], left, right)
-    y = value_scale([value_of(t, objective) for t in trials], bottom, top)
-    body = bottom_axis(x, bottom, top, "trial") + left_axis(y, left, right, objective)
-    less = report.objectives[objective] == "minimize"
+        return Markup()
+    values = [value_of(t, objective) for t in trials]
+    better = min if report.objectives[objective] == "minimize" else max
     line: list[tuple[float, float]] = []
-    for t in trials:
-        value, here = value_of(t, objective), x(float(_at(report, t)))
+    for t, value in zip(trials, values, strict=True):
         if t.feasible:
-            reached = line[-1][1] if line else y(value)
-            now = max(reached, y(value)) if less else min(reached, y(value))
-            line += [(here, reached), (here, now)]
-    body += tag("polyline", points=points(line), class_="front")
-    edge = float(top if less else bottom)
-    body += "".join(cross(t, x(float(_at(report, t))), edge) for t in stopped(report))
-    kind = shades(report, objective)
-    body += "".join(_dot(t, kind[t.trial], x(float(_at(report, t))), y(value_of(t, objective))) for t in trials)
-    return figure(width, height, f"{objective} trial by trial", body)
+            reached = line[-1][1] if line else value
+            line += [(number[t.trial], reached), (number[t.trial], better(reached, value))]
+    axis, kind = value_axis(objective, values), shades(report, objective)
+    ends = axis.scale(values, 0, 1)
+    cloud = [_point(t, number[t.trial], value, kind[t.trial]) for t, value in zip(trials, values, strict=True)]
+    worst = ends.high if better is min else ends.low
+    for t in stopped(report):
+        last = t.curve[-1][1] if t.curve and objective == next(iter(report.objectives)) else worst
+        cloud.append(_point(t, number[t.trial], min(max(last, ends.low), ends.high), "stopped", hollow=True))
+    return draw(Chart(f"{objective} trial by trial", Axis("trial"), axis, cloud, (640, 320), front=line))
 
 
 def stopped(report: SearchSummary) -> list[Trial]:
@@ -107,24 +100,11 @@ def stopped(report: SearchSummary) -> list[Trial]:
     return [t for t in report.trials if t.state == "stopped early"]
 
 
-def cross(t: Trial, x: float, y: float) -> str:
-    """A trial that was stopped early."""
-    path = f"M{number(x - 3)} {number(y - 3)}l6 6m0-6l-6 6"
-    change = ", ".join(f"{k} {_short(v)}" for k, v in t.change.items())
-    title = pointed(f"{t.trial} stopped early at step {t.steps_seen}: {change}")
-    return tag("g", title + tag("path", d=path, class_="curve"), class_="hover stopped", data_trial=t.trial)
+def _point(t: Trial, x: float, y: float, class_: str, hollow: bool = False) -> Series:
+    return Series(t.trial, [Point(x, y)], class_, line=False, hollow=hollow, r=4.5, of="trial")
 
 
-def _at(report: SearchSummary, trial: Trial) -> int:
-    return next(i for i, t in enumerate(report.trials) if t.trial == trial.trial)
-
-
-def _dot(t: Trial, kind: str, x: float, y: float, r: float = 4.5) -> str:
-    mark = tag("circle", cx=x, cy=y, r=r, class_="dot")
-    return tag("g", pointed(said(t)) + mark, class_=f"point {kind}", data_trial=t.trial)
-
-
-class Axis:
+class Coordinate:
     """Where a parameter's values are between `start` and `end`: a range, straight or logarithmic, or a list."""
 
     def __init__(self, parameter: Parameter, start: float, end: float):
@@ -149,20 +129,19 @@ class Axis:
         return [(self(v), short_name(str(v), 10)) for v in self.list]
 
 
-def parallel(report: SearchSummary, objective: str) -> str:
-    """One line for each finished trial through its parameters to the objective."""
+def parallel(report: SearchSummary, objective: str) -> Markup:
+    """One line for each finished trial through its parameters to the objective; stopped ones end at the last."""
     trials = report.with_values(objective)
     if not trials:
-        return ""
-    space = report.space
-    top, bottom, gap = 40, 320, max(130, 1060 // max(len(space), 1))
-    width = 80 + gap * len(space) + 60
-    axes = [Axis(p, bottom, top) for p in space]
-    end = value_scale([value_of(t, objective) for t in trials], bottom, top)
+        return Markup()
+    space, top, bottom = report.space, 40, 320
+    gap = max(130, 1060 // max(len(space), 1))
+    axes = [Coordinate(p, bottom, top) for p in space]
+    values = [value_of(t, objective) for t in trials]
+    end = value_axis(objective, values).scale(values, bottom, top)
     ticks = [axis.ticks() for axis in axes] + [[(end(v), short(v)) for v in end.ticks()]]
-    names = [p.name for p in space] + [objective]
     body = over = ""
-    for i, (name, marks) in enumerate(zip(names, ticks, strict=True)):
+    for i, (name, marks) in enumerate(zip([*(p.name for p in space), objective], ticks, strict=True)):
         x = 70.0 + gap * i
         body += tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="axis")
         body += label(x, top - 14 - 13 * (i % 2), short_name(name, 24), "middle", "title")
@@ -171,69 +150,43 @@ def parallel(report: SearchSummary, objective: str) -> str:
             "rect", x=x - 12, y=float(top), width=24.0, height=float(bottom - top), class_="handle", data_axis=i
         )
     kind = shades(report, objective)
-    for t in stopped(report):
+    for t in stopped(report) + sorted(trials, key=lambda t: (ORDER[kind[t.trial]], t.trial)):
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
-        path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
-        title = pointed(f"{t.trial} stopped early at step {t.steps_seen}")
-        body += tag(
-            "g", title + tag("polyline", points=path, class_="curve"), class_="hover stopped", data_trial=t.trial
-        )
-    order = {"rest": 0, "better": 1, "best": 2}
-    for t in sorted(trials, key=lambda t: (order[kind[t.trial]], t.trial)):
-        places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
-        places.append(end(value_of(t, objective)))
-        path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
-        content = pointed(said(t)) + tag("polyline", points=path, class_="curve")
-        body += tag("g", content, class_=f"series {kind[t.trial]}", data_row=t.trial, data_trial=t.trial)
-    return figure(width, bottom + 16, f"Parallel coordinates of all finished trials, to {objective}", body + over)
+        places += [end(value_of(t, objective))] if t.trial in kind else []
+        path = points([(70.0 + gap * i, y) for i, y in enumerate(places)])
+        class_ = f"series {kind[t.trial]}" if t.trial in kind else "hover stopped"
+        body += tag("g", tag("polyline", points=path, class_="curve"), class_=class_, data_trial=t.trial)
+    title = f"Parallel coordinates of all finished trials, to {objective}"
+    return figure(80 + gap * len(space) + 60, bottom + 16, title, body + over)
 
 
-def training(report: SearchSummary, objective: str, log: bool, size: tuple[int, int] = (1200, 430)) -> str:
-    """Dev perplexity in the course of every trial's training; those that were stopped early end in a cross."""
-    kind = shades(report, objective)
-    drawn = [t for t in report.trials if t.curve]
+def training(report: SearchSummary, objective: str) -> Markup:
+    """Dev perplexity in the course of every trial's training; those that were stopped early end in a hollow mark."""
+    drawn, kind = [t for t in report.trials if t.curve], shades(report, objective)
     if not drawn:
-        return ""
-    (width, height), left, top = size, 50, 26
-    right, bottom = width - 14, height - 44
-    values = [v for t in drawn for _, v in t.curve]
-    final = sorted(t.curve[-1][1] for t in drawn)
-    high = max(values) if log else min(max(values), ABOVE * final[int(0.8 * (len(final) - 1))])
-    x = spanning([s for t in drawn for s, _ in t.curve], left, right, margin=0.02)
-    y = spanning([min(values), high], bottom, top, log)
-    body = bottom_axis(x, bottom, top, "step") + left_axis(y, left, right, "dev perplexity")
-    order = {"best": 2, "better": 1}
-    for t in sorted(drawn, key=lambda t: (order.get(kind.get(t.trial, ""), 0), t.trial)):
-        inside = [(x(s), y(v)) for s, v in t.curve if v <= y.high]
-        content = pointed(said(t)) + tag("polyline", points=points(inside), class_="curve")
-        early = t.state != "finished"
-        if early and inside:
-            content += tag(
-                "path", d=f"M{number(inside[-1][0] - 4)} {number(inside[-1][1] - 4)}l8 8m0-8l-8 8", class_="curve"
-            )
-        class_ = f"series {'stopped rest' if early else kind.get(t.trial, 'rest')}"
-        body += tag("g", content, class_=class_, data_row=t.trial, data_trial=t.trial)
-    said_ = f"Learning curves of all trials, {'logarithmic' if log else 'straight'} axis"
-    return figure(width, height, said_, body)
+        return Markup()
+    each = max(5, min(POINTS, DRAWN // len(drawn)))
+    values, final = [v for t in drawn for _, v in t.curve], sorted(t.curve[-1][1] for t in drawn)
+    series = []
+    for t in sorted(drawn, key=lambda t: (ORDER.get(kind.get(t.trial, ""), 0), t.trial)):
+        early, curve = t.state != "finished", dict(t.curve)
+        line = [Point(step, curve[step]) for step in thinned(list(curve), each)]
+        class_ = "stopped rest" if early else kind.get(t.trial, "rest")
+        series.append(Series(t.trial, line, class_, hollow=early, r=3.5, of="trial"))
+    log = falls(min(values), max(values))
+    y = Axis("dev perplexity", log, most=None if log else ABOVE * final[int(0.8 * (len(final) - 1))])
+    title = f"Learning curves of all trials, {'logarithmic' if log else 'straight'} axis"
+    return both(Chart(title, Axis("step", margin=0.02), y, series, (1000, 430)))
 
 
-def fall(report: SearchSummary) -> bool:
-    """Whether the curves fall so far that their axis is logarithmic at first."""
-    values = [v for t in report.trials for _, v in t.curve]
-    return bool(values) and falls(min(values), max(values))
-
-
-def against(report: SearchSummary, first: str, second: str) -> str:
+def against(report: SearchSummary, first: str, second: str) -> Markup:
     """Two objectives, the Pareto front joined by a line."""
     trials = report.with_values(first, second)
     if not trials:
-        return ""
-    width, height, left, right, top, bottom = 640, 340, 50, 610, 26, 296
-    x = value_scale([value_of(t, first) for t in trials], left, right)
-    y = value_scale([value_of(t, second) for t in trials], bottom, top)
-    body = bottom_axis(x, bottom, top, first) + left_axis(y, left, right, second)
-    front = sorted((x(value_of(t, first)), y(value_of(t, second))) for t in trials if t.trial in report.best)
-    body += tag("polyline", points=points(front), class_="front")
-    for t in trials:
-        body += _dot(t, "best" if t.trial in report.best else "rest", x(value_of(t, first)), y(value_of(t, second)))
-    return figure(width, height, f"{second} against {first}", body)
+        return Markup()
+    x, y = (value_axis(aim, [value_of(t, aim) for t in trials]) for aim in (first, second))
+    front = sorted((value_of(t, first), value_of(t, second)) for t in trials if t.trial in report.best)
+    cloud = [
+        _point(t, value_of(t, first), value_of(t, second), "best" if t.trial in report.best else "rest") for t in trials
+    ]
+    return draw(Chart(f"{second} against {first}", x, y, cloud, front=front))

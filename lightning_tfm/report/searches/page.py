@@ -1,71 +1,79 @@
 """A search's summary -> its page."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import combinations
 
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.pages.document import render
 from lightning_tfm.report.searches import figures
 from lightning_tfm.report.searches.summary import SearchSummary
+from lightning_tfm.study.trials import Trial
+
+MOST = 1000
+"""trials of a page, which a browser still draws at once"""
 
 
 def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lambda run: "") -> str:
     """The HTML. `live` is the version that --serve asks for, `link` leads from a run's name to its folder."""
+    number, whole = {t.trial: i for i, t in enumerate(report.trials)}, len(report.trials)
+    report = replace(report, trials=best_of(report))
     aims, names = list(report.objectives), [p.name for p in report.space]
     set_, heads = [*names, *(report.ties or {})], [("trial", "w"), ("state", "w")]
     columns = [*heads, *((name, "") for name in (*set_, *aims)), ("steps", ""), ("note", "w")]
-    courses = [figures.course(report, aim) for aim in aims]
+    importance = {record.objective: (record, figures.importance(record)) for record in report.importance}
+    courses = [(aim, figures.course(report, aim, number), importance.get(aim)) for aim in aims]
     against = [figures.against(report, a, b) for a, b in combinations(aims, 2)]
     parallel = [(aim, [t.trial for t in report.with_values(aim)], figures.parallel(report, aim)) for aim in aims]
     return render(
         "search.html",
         report=report,
         live=live,
-        head=_head(report),
+        head=_head(report, whole),
+        notice=_cut(report, whole),
         headline=[*(_sentence(report, words) for words in report.gains[:2]), *_mattered(report)],
         set_of=lambda t: [(t.sets[name], t.in_words(name)) for name in set_],
         heads=columns,
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],
-        said=figures.said,
+        said=figures.in_words,
         links={t.trial: link(t.run) for t in report.trials},
-        training=_training(report),
-        axes=[*names],
-        importance=[(record, figures.importance(record)) for record in report.importance],
-        courses=list(filter(None, courses)),
+        training=figures.training(report, aims[0]),
+        curved=[t.trial for t in report.trials if t.curve],
+        axes=names,
+        courses=[one for one in courses if any(one[1:])],
         against=list(filter(None, against)),
         parallel=[one for one in parallel if one[-1]],
     )
 
 
-@dataclass(frozen=True)
-class Training:
-    """The learning curves of all trials over both axes."""
+def best_of(report: SearchSummary) -> list[Trial]:
+    """Those that the page shows, in their order: all, of more than `MOST` the best in the first objective."""
+    aim, direction = next(iter(report.objectives.items()))
+    sign = 1 if direction == "minimize" else -1
+    last = math.inf
+    order = sorted(
+        report.trials,
+        key=lambda t: (t.trial not in report.best, last if (value := t.values[aim]) is None else sign * value),
+    )
+    kept = {t.trial for t in order[:MOST]}
+    return [t for t in report.trials if t.trial in kept]
 
-    sizes: list[tuple[str, str, str]]
-    """(class, straight axis, logarithmic axis): for wide screens, for narrow ones"""
-    at_first: bool
-    """whether the logarithmic one is shown at first"""
-    trials: list[str]
 
-
-def _training(report: SearchSummary) -> Training | None:
-    """None where no run is here."""
-    aim = next(iter(report.objectives))
-    wide, narrow = (1200, 430), (420, 380)
-    sizes = [
-        (class_, figures.training(report, aim, False, size), figures.training(report, aim, True, size))
-        for class_, size in (("on-screens", wide), ("on-phones", narrow))
-    ]
-    drawn = [t.trial for t in report.trials if t.curve]
-    return Training(sizes, figures.fall(report), drawn) if drawn else None
+def _cut(report: SearchSummary, trials: int) -> str:
+    if trials <= MOST:
+        return ""
+    return (
+        f"This page shows the best {MOST:,} of {trials:,} trials; all of them: "
+        f"lightning-tfm report {report.study} --format csv"
+    )
 
 
 def _sentence(report: SearchSummary, gain: str) -> str:
     name, _, more = gain.partition(": ")
     best = next((t for t in report.trials if t.trial == name and name in report.best), None)
-    return f"{gain[:1].upper()}{gain[1:]}." if best is None else f"Best is {figures.said(best)}. Gain: {more}."
+    return f"{gain[:1].upper()}{gain[1:]}." if best is None else f"Best is {figures.in_words(best)}. Gain: {more}."
 
 
 def _mattered(report: SearchSummary) -> list[str]:
@@ -75,10 +83,10 @@ def _mattered(report: SearchSummary) -> list[str]:
     return [f"What mattered for {aim}: {said}." for aim, said in shares.items()]
 
 
-def _head(report: SearchSummary) -> list[str]:
+def _head(report: SearchSummary, trials: int) -> list[str]:
     states = ", ".join(f"{count} {word}" for word, count in report.states.items() if count)
     return [
-        f"{plural(len(report.trials), 'trial')} of {report.sampler}: {states or 'none yet'}",
+        f"{plural(trials, 'trial')} of {report.sampler}: {states or 'none yet'}",
         ", ".join(f"{direction} {name}" for name, direction in report.objectives.items()),
         *(f"{key} follows: {tie}" for key, tie in (report.ties or {}).items()),
         *([f"{len(report.seeds)} runs a trial, seeds {', '.join(map(str, report.seeds))}"] if report.seeds else []),

@@ -1,7 +1,7 @@
 // Attention of two runs side by side: small maps of all heads, and a large one with the words on its axes.
 if (one('#attention-data')) {
   const {alphabet, sentences, runs} = JSON.parse(one('#attention-data').textContent);
-  const control = name => one('#attention-' + name), said = control('said');
+  const control = name => one('#attention-' + name);
   const worth = Object.fromEntries([...alphabet].map((c, i) => [c, i / (alphabet.length - 1)]));
   const choose = (select, names, chosen = 0) => {
     select.replaceChildren(...names.map((name, i) => new Option(name, i)));
@@ -28,7 +28,7 @@ if (one('#attention-data')) {
   };
   const large = (weights, {across, down}, name) => {
     const size = 26, left = 92, top = 76, width = left + size * across.length, height = top + size * down.length;
-    const picture = drawn('svg', {viewBox: `0 0 ${width + 20} ${height + 2}`, role: 'img', 'aria-label': name});
+    const picture = drawn('svg', {viewBox: `0 0 ${width + 20} ${height + 2}`, role: 'img', tabindex: 0, 'aria-label': name});
     picture.style.maxWidth = Math.max(240, Math.min(620, (width + 2) * 1.7)) + 'px';
     const short = word => word.length > 14 ? word.slice(0, 13) + '…' : word;
     across.forEach((word, x) => picture.append(drawn('text', {
@@ -40,14 +40,9 @@ if (one('#attention-data')) {
     [...weights].forEach((c, i) => {
       const x = i % across.length, y = Math.floor(i / across.length);
       const words = down[y] + ' → ' + across[x] + ': ' + worth[c].toFixed(2);
-      const cell = drawn('rect', {
+      picture.append(drawn('rect', {
         x: left + size * x, y: top + size * y, width: size - 1, height: size - 1, class: 'cell',
-        'fill-opacity': worth[c]}, drawn('title', {}, words));
-      cell.dataset.said = words;
-      picture.append(cell);
-    });
-    picture.addEventListener('mousemove', event => {
-      if (event.target.dataset.said) said.textContent = name + ': ' + event.target.dataset.said;
+        'fill-opacity': worth[c], 'data-tip': words}));
     });
     return picture;
   };

@@ -3,7 +3,7 @@
   all('select.pick').forEach(select => select.addEventListener('change', () => {
     const around = select.closest('.either, figure'), name = select.value;
     all('svg', around).forEach(picture => picture.classList.toggle('picking', name !== ''));
-    all('.series', around).forEach(line => line.classList.toggle('on', name !== '' && line.dataset.row === name));
+    all('.series', around).forEach(line => line.classList.toggle('on', name !== '' && (line.dataset.row || line.dataset.trial) === name));
   }));
 
   const KEPT = ['color', 'display', 'fill', 'fill-opacity', 'fill-rule', 'font-family', 'font-size', 'font-weight',

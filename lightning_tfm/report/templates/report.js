@@ -32,7 +32,10 @@ const save = (address, name) => {
 {
   const openTarget = () => {
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (target && target.tagName === 'DETAILS') target.open = true;
+    const [, key, number] = /^#(runs|architecture)-(\d+)$/.exec(location.hash) || [];
+    if (!target || !key) return;
+    one('#pick-' + key).value = number;
+    target.scrollIntoView();
   };
   addEventListener('hashchange', openTarget);
   openTarget();

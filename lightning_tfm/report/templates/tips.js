@@ -5,7 +5,7 @@
   tip.setAttribute('role', 'status');
   let shown = null;
   const hide = () => {
-    if (shown) shown.classList.remove('on');
+    if (shown) shown.classList.remove('lit');
     shown = null;
     tip.hidden = true;
   };
@@ -13,8 +13,8 @@
     if (shown !== mark) {
       hide();
       shown = mark;
-      mark.classList.add('on');
-      tip.replaceChildren(...mark.dataset.tip.split('\n').map((line, i) => {
+      mark.classList.add('lit');
+      tip.replaceChildren(...words(mark).map((line, i) => {
         const part = document.createElement(i ? 'div' : 'strong');
         part.textContent = line;
         return part;
@@ -25,7 +25,23 @@
     tip.style.left = Math.max(4, x + 14 + width > innerWidth ? x - 14 - width : x + 14) + 'px';
     tip.style.top = Math.max(4, y + 14 + height > innerHeight ? y - 14 - height : y + 14) + 'px';
   };
-  const of = event => event.target instanceof Element ? event.target.closest('[data-tip]') : null;
+  const MARKS = '[data-tip], svg [data-row], svg [data-trial]';
+  // the mark under the pointer, or beside it: a line is thin
+  const of = event => {
+    if (!(event.target instanceof Element) || !event.target.closest('svg, [data-tip]')) return null;
+    return [[0, 0], [0, -6], [0, 6], [-6, 0], [6, 0]].map(([x, y]) =>
+      document.elementFromPoint(event.clientX + x, event.clientY + y)?.closest(MARKS)).find(Boolean);
+  };
+  // its own words, then what the page says of its row or trial wherever that is drawn
+  const words = mark => {
+    const {row, trial} = mark.closest('[data-row], [data-trial]')?.dataset ?? {};
+    const own = mark.dataset.tip?.split('\n') ?? [];
+    const line = trial && one('#table tr[data-trial="' + CSS.escape(trial) + '"]');
+    if (line) return [...own, ...[...line.children].map((cell, i) =>
+      (i ? one('#table thead').rows[0].children[i].innerText.trim() + ': ' : '') + cell.innerText.trim())];
+    const forest = row && one('.forest-row[data-row="' + CSS.escape(row) + '"]');
+    return forest && forest !== mark ? [...own, ...forest.dataset.tip.split('\n').slice(own.length ? 1 : 0)] : own;
+  };
   document.addEventListener('pointermove', event => {
     const mark = of(event);
     if (mark) show(mark, event.clientX, event.clientY); else if (event.pointerType === 'mouse') hide();
@@ -42,7 +58,7 @@
     if (event.key === 'Escape') hide();
     if (!picture || !step) return;
     event.preventDefault();
-    const marks = all('[data-tip]', picture), now = marks.indexOf(shown);
+    const marks = all(MARKS, picture), now = marks.indexOf(shown);
     const next = marks[now < 0 ? (step > 0 ? 0 : marks.length - 1) : (now + step + marks.length) % marks.length];
     const box = next.getBoundingClientRect();
     show(next, box.left + box.width / 2, box.top + box.height / 2);

@@ -13,17 +13,21 @@ import lightning_tfm.report
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.plural_words import MINUS
 from lightning_tfm.registry import SCHEMES
 from lightning_tfm.report import archive
 from lightning_tfm.report.analyses import architecture, attention, head_ablation, layer_table, softmax, syntax
 from lightning_tfm.report.blocks import Table
 from lightning_tfm.report.build import make
-from lightning_tfm.report.charts.curves import POINTS, below, curves, falls, thinned
+from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, below, draw
+from lightning_tfm.report.charts.curves import POINTS, curves, falls, thinned
 from lightning_tfm.report.charts.figures import quality
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
+from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import Scale, figure, label, short, standing_alone, tag
 from lightning_tfm.report.pages import translations
 from lightning_tfm.report.render.text import to_text
+from lightning_tfm.report.tables.extra_columns import FACTS
 from lightning_tfm.report.wording.headline import headline
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
@@ -78,7 +82,7 @@ def test_ticks_are_told_apart_and_say_where_they_are(unit, log, to):
     told = [short(tick) for tick in ticks]
     assert len(set(told)) == len(ticks) > 0
     for tick, words in zip(ticks, told, strict=True):
-        assert float(words.replace("K", "e3")) == pytest.approx(tick, rel=1e-3)
+        assert float(words.replace("K", "e3").replace("M", "e6").replace(MINUS, "-")) == pytest.approx(tick, rel=1e-3)
 
 
 def test_a_curve_has_few_points_and_its_last():
@@ -86,24 +90,63 @@ def test_a_curve_has_few_points_and_its_last():
     assert thinned([1, 5, 9]) == [1, 5, 9]
 
 
-def test_the_axis_is_logarithmic_at_first_where_curves_fall_far(made, generator):
-    assert falls(2.0, 4.1) and not falls(2.0, 3.9)
+def ends(picture: str) -> dict[str, str]:
+    """row -> its name at its line's end, of the form for wide screens."""
+    wide = str(picture).split("on-phones")[0]
+    return dict(re.findall(r'data-row="([^"]+)".*?class="end">([^<]+)<', wide))
+
+
+def test_curves_say_how_far_rows_are_from_base_at_the_same_share_of_their_training(made):
     report = make("made", made.root)
-    found = curves(report.summary, report.cells)
-    assert found.log and len(found.panels) == 3 and found.together is not None and not found.narrow
-    few = generator(["base", "A-h1", "A-h4"], [1])
-    few.write_all({"A-h1": 2.0})
-    one = make("made", few.root)
-    found = curves(one.summary, one.cells)
-    assert found.log and len(found.panels) == len(found.narrow) == 1 and found.together is None
-    assert one.render("html").count('<input type="checkbox" checked> logarithmic axis') == 1
+    found = curves(report.summary, report.cells, forest_of(report.summary))
+    drawn = ends(found.difference)
+    assert "base" not in drawn and set(drawn) == {row.name for row in report.summary.rows if not row.base}
+    assert drawn["A-h1"].startswith("+37 % one head"), "0.3 in log PPL and noise"
+    assert "logarithmic axis" in found.itself and set(ends(found.itself)) == {"base", *drawn}
+    assert falls(2.0, 4.1) and not falls(2.0, 3.9)
+
+
+def test_no_row_has_a_curve_of_differences_without_base(generator):
+    for rows, classes in (["base"], []), (["base", "A-h1", "A-h4"], ["g1", "g2"]):
+        one = generator(rows, [1])
+        one.write_all()
+        report = make("made", one.root)
+        found = curves(report.summary, report.cells, forest_of(report.summary))
+        assert re.findall(r'class="series ([^"]+)"', found.difference)[: len(classes)] == classes, (
+            "no verdicts at one seed"
+        )
+        assert bool(found.difference) == bool(classes) and found.itself
+
+
+def test_an_axis_around_zero_holds_every_difference_and_its_ticks_have_real_minus_signs():
+    values = [-60.0, -2.0, 0.0, 3.0, 110.0]
+    line = [Point(float(i), value) for i, value in enumerate(values)]
+    picture = draw(Chart("t", Axis("x"), Axis("y", around=2.0, percent=True), [Series("a", line)]))
+    heights = [float(pair.split(",")[1]) for pair in re.search(r'polyline points="([^"]+)"', picture)[1].split()]
+    assert heights == sorted(heights, reverse=True) and min(heights) >= 26 and max(heights) <= 340 - 44
+    ticks = re.findall(r'class="tick">([^<]+ %|base)</text>', picture)
+    assert "base" in ticks and "\N{MINUS SIGN}50 %" in ticks and "+50 %" in ticks
+
+
+def test_names_of_points_cover_nothing():
+    at = [(1.0, 1.0), (1.0, 1.01), (1.01, 1.0), (2.0, 2.0)]
+    points = [Series(f"row {i}", [Point(*place)], label=f"row {i}", line=False) for i, place in enumerate(at)]
+    picture = draw(Chart("t", Axis("x"), Axis("y"), points))
+    found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"( text-anchor="end")? class="beside">(row \d)', picture)
+    assert len(found) == 4
+    boxes = [(float(x) - 6 * len(name) * bool(end), float(y), name) for x, y, end, name in found]
+    for i, (x, y, name) in enumerate(boxes):
+        assert all(abs(y - v) >= 13 or abs(x - u) >= 6 * len(name) for u, v, _ in boxes[:i])
+
+
+FLOPS = next(fact for fact in FACTS if fact.name == "flops")
 
 
 def test_perplexity_against_a_size_that_all_rows_share_is_no_picture(made):
     found = make("made", made.root).summary
-    assert quality(found, "flops", "training FLOPs")
+    assert quality(found, FLOPS, {})
     same = replace(found, rows=[replace(row, flops=1e12 * (1 + i / 1000)) for i, row in enumerate(found.rows)])
-    assert not quality(same, "flops", "training FLOPs")
+    assert not quality(same, FLOPS, {})
 
 
 SQUARE = [[[[1000, 0], [300, 700]], [[500, 500], [0, 1000]]]]
@@ -266,7 +309,9 @@ def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
     pictures, numbers = (page[start:][: page[start:].index("</section>")] for start in (places[1], places[3]))
     assert "<table" not in pictures and pictures.count("<svg") == 2 and "<svg" not in numbers
     assert "A layer of self-attention takes longer than MyVeryLongL at every n" in headline(report.summary)[2]
-    assert page.count(">wide unscaled keys</bdi> <small><code><bdi>S-dk256-unscaled<") == 2, "of lengths, too"
+    assert page.count(">wide unscaled keys</bdi> <small><code><bdi>S-dk256-unscaled<") == 3, (
+        "of lengths and of runs, too"
+    )
     alike = replace(report.summary.softmax, rows=[end["base"]])
     assert (
         softmax.section(alike, {}).blocks == [] and headline(replace(report.summary, softmax=alike))[0][:8] != said[:8]
@@ -278,7 +323,7 @@ def test_a_page_shows_what_its_rows_ask_for_and_nothing_else(asking, made):
     for section in ("architecture", "layers", "softmax", "positions", "heads"):
         assert f'id="section-{section}"' in page
     assert page.count("t5 of row") == 2, "one picture of two stacks alike, of base and of the row with another scheme"
-    assert "What <bdi>L-lstm</bdi> changes" in page and "box changed" in page
+    assert re.search(r"Architecture of <bdi>[^<]*LSTM", page) and "box changed" in page
     assert "self-attention costs more than lstm from n = 300" in page
     plain = make("made", made.root).render("html")
     assert [f'id="section-{s}"' in plain for s in ("architecture", "layers", "softmax")] == [True, False, False]
@@ -369,14 +414,12 @@ def test_draw_writes_a_pdf(tmp_path, capsys):
 
 
 def test_a_curve_enters_the_picture_where_it_crosses_its_top():
-    band = [(0, 7.0, 8.0, 9.0), (10, 3.0, 4.0, 5.0), (20, 1.0, 2.0, 3.0)]
-    assert below(band, 6.0) == [(5.0, 5.0, 6.0, 7.0), *band[1:]], "half-way between the first two validations"
+    band = [Point(0, 8.0, "", 7.0, 9.0), Point(10, 4.0, "", 3.0, 5.0), Point(20, 2.0, "", 1.0, 3.0)]
+    assert below(band, 6.0) == [Point(5.0, 6.0, "", 5.0, 7.0), *band[1:]], "half-way between the first two validations"
     assert below(band, 9.0) == band
     assert below(band, 1.0) == []
-    again = below([(0, 1.0, 1.0, 1.0), (10, 9.0, 9.0, 9.0), (20, 1.0, 1.0, 1.0)], 5.0)
-    assert [(s, m) for s, _, m, _ in again] == [(0, 1.0), (5.0, 5.0), (15.0, 5.0), (20, 1.0)], (
-        "it leaves and comes back"
-    )
+    again = below([Point(0, 1.0), Point(10, 9.0), Point(20, 1.0)], 5.0)
+    assert [(p.x, p.y) for p in again] == [(0, 1.0), (5.0, 5.0), (15.0, 5.0), (20, 1.0)], "it leaves and comes back"
 
 
 def test_a_row_has_one_colour_in_every_picture_and_none_has_bases():
