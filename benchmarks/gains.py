@@ -2,12 +2,12 @@
 
     python -m benchmarks.gains
 
-Trials and base alike, normal; the best of them by its mean, against base by Welch's interval (study/improvement.py).
+Trials and base alike, normal; the best of them by its mean, against base by Welch's interval (study/trials.py).
 """
 
 import numpy as np
 
-from lightning_tfm.study.improvement import _interval
+from lightning_tfm.study.trials import _interval
 
 STUDIES = 1500
 

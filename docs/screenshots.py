@@ -121,7 +121,8 @@ def run_of(results: Path, study: str, row: str, seed: int) -> str:
     found = results / "studies" / study / "cells" / row / f"{seed}.json"
     if found.is_file():
         return str(json.loads(found.read_bytes())["training_hash"][:16])
-    from lightning_tfm.study.study import Ablation, load_as
+    from lightning_tfm.study.study import Ablation
+    from lightning_tfm.study.study_file import load_as
 
     cells = load_as(Ablation, results, study).cells()  # unpacked records have no links
     return next(cell.training_hash[:16] for cell in cells if (cell.row, cell.seed) == (row, seed))

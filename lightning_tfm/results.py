@@ -25,7 +25,8 @@ from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.rescored import read_as_scored, without_other_test
 from lightning_tfm.study.rows import find_row
 from lightning_tfm.study.sequential import asked_cells
-from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load_as
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch, said
 

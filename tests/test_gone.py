@@ -14,7 +14,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.gone import GONE
 from lightning_tfm.study.rows import load_rows
 from lightning_tfm.study.settings import SECTIONS
-from lightning_tfm.study.study import Ablation, from_plain
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import from_plain
 from tests.helpers.tiny import in_child
 
 ARCHIVES = Path(__file__).parent / "archives"

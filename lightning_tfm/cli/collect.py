@@ -10,7 +10,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report.analyses import layer_table
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.rows import apply
-from lightning_tfm.study.study import Ablation, folder_of, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import folder_of, load_as
 
 ALWAYS = ("calibration", "attention")
 """of every finished run"""

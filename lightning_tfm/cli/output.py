@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.atomic_io import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.study import folder_of
+from lightning_tfm.study.study_file import folder_of
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report

@@ -12,7 +12,7 @@ from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.slurm import Slurm, check_here
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.study import MOST_SEEDS
+from lightning_tfm.study.study_file import MOST_SEEDS
 from lightning_tfm.study.sweeps import Sweep, is_search
 from lightning_tfm.yaml_files import read_yaml
 

@@ -6,7 +6,9 @@ from html import escape
 from pathlib import Path
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.study import Ablation, Search, folder_of, load, load_as
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import folder_of, load, load_as
 
 OWN = ("study.json", "looks.json", "trials.json", "importance.json")
 KEPT = 8

@@ -8,8 +8,10 @@ from pathlib import Path
 from lightning_tfm.config import from_record
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.cell import Cell, predicted_cost
+from lightning_tfm.study.search import Search
 from lightning_tfm.study.sequential import NOT_ASKED, read_looks
-from lightning_tfm.study.study import LOOKS, Ablation, Search, Study, file_of, folder_of, load
+from lightning_tfm.study.study import LOOKS, Ablation, Study
+from lightning_tfm.study.study_file import file_of, folder_of, load
 from lightning_tfm.watch.file_cache import Kept, read_object, stamp
 from lightning_tfm.watch.study_state import CellState
 

@@ -17,7 +17,8 @@ from lightning_tfm.dashboard.run_page import experiment_of
 from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
-from lightning_tfm.study.study import Ablation, Search, value_of
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation, value_of
 from lightning_tfm.watch.file_cache import Kept, tail
 from lightning_tfm.watch.query import Field, find_field
 from lightning_tfm.watch.run_state import STATES, RunState, name_of

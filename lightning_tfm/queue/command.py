@@ -24,7 +24,8 @@ from lightning_tfm.study.file_kind import kind_of
 from lightning_tfm.study.row_tuning import read_tuning
 from lightning_tfm.study.rows import TABLE3, Row, all_rows, find_row, how_to_change, other_rows
 from lightning_tfm.study.settings import Settings
-from lightning_tfm.study.study import Ablation, Study, check_exists, folder_of
+from lightning_tfm.study.study import Ablation, Study
+from lightning_tfm.study.study_file import check_exists, folder_of
 from lightning_tfm.study.sweeps import read_sweep
 from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
 

@@ -40,7 +40,9 @@ from lightning_tfm.runs.process.forking import (
 )
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.study import Search, Study, folder_of, link
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Study
+from lightning_tfm.study.study_file import folder_of, link
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.watch.study_state import CellState, Watch
 

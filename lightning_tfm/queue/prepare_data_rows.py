@@ -9,8 +9,7 @@ from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sources.length_buckets import check_reach
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.data_rows import RowData, data_key
-from lightning_tfm.study.rows import Fingerprints, Row, apply
+from lightning_tfm.study.rows import Fingerprints, Row, RowData, apply, data_key
 
 
 def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: Path) -> dict[str, RowData]:

@@ -27,7 +27,7 @@ from lightning_tfm.runs.folder import GRACE, read_json
 from lightning_tfm.runs.outcome import MAY_BE_GONE, RETRIES
 from lightning_tfm.runs.process.process_id import Owner, me
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.improvement import BASE
+from lightning_tfm.study.search import BASE
 from lightning_tfm.watch.study_state import CellState
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -18,7 +18,8 @@ from lightning_tfm.queue.storages.join import announce
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.sequential import BUDGET, FIRST, Course, Plan, late, looks_to_json, read_looks
-from lightning_tfm.study.study import LOOKS, Ablation, file_of, folder_of, load_as, save
+from lightning_tfm.study.study import LOOKS, Ablation
+from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
 from lightning_tfm.watch.study_state import CellState
 
 Options = Mapping[str, int | None]

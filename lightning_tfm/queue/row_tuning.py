@@ -22,7 +22,8 @@ from lightning_tfm.runs.rescored import read_as_scored
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.row_tuning import FILE, TunedRow, at_edge
 from lightning_tfm.study.rows import Row
-from lightning_tfm.study.study import Ablation, folder_of, save
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import folder_of, save
 from lightning_tfm.yaml_files import read_word
 
 TUNE_SEEDS = "1001-1003"

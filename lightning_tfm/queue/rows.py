@@ -8,7 +8,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.storages.open import has_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.study.row_tuning import FILE
-from lightning_tfm.study.study import LOOKS, Ablation, Study, amend, folder_of, link, load
+from lightning_tfm.study.study import LOOKS, Ablation, Study
+from lightning_tfm.study.study_file import amend, folder_of, link, load
 
 
 def hide(root: Path, name: str, row: str, storage: str = "") -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.storages.open import has_queue, open_queue
 from lightning_tfm.study.sequential import asked_cells
-from lightning_tfm.study.study import Ablation, Study, folder_of, load
+from lightning_tfm.study.study import Ablation, Study
+from lightning_tfm.study.study_file import folder_of, load
 from lightning_tfm.watch.run_state import Runs
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 

@@ -13,10 +13,11 @@ from lightning_tfm.queue.searches.sampling import draw
 from lightning_tfm.queue.storages.open import has_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.cell import Cell, predicted_cost
-from lightning_tfm.study.data_rows import RowData, data_key
-from lightning_tfm.study.rows import Fingerprints, Row, apply
+from lightning_tfm.study.rows import Fingerprints, Row, RowData, apply, data_key
+from lightning_tfm.study.search import Search
 from lightning_tfm.study.sequential import check_fixed
-from lightning_tfm.study.study import Ablation, Search, folder_of, joined
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import folder_of, joined
 from lightning_tfm.watch.run_state import Runs, RunState
 from lightning_tfm.watch.time_left import duration, seconds_at
 

@@ -25,7 +25,8 @@ from lightning_tfm.runs.process.forking import STOP_SIGNALS, forked, let_come, s
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.rescored import read_scored
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Study, folder_of, link
+from lightning_tfm.study.study import Study
+from lightning_tfm.study.study_file import folder_of, link
 from lightning_tfm.watch.run_state import RunState
 
 WATCH = 0.2

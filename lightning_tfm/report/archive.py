@@ -30,7 +30,8 @@ from lightning_tfm.runs.record import Missing, to_plain, without_folders
 from lightning_tfm.runs.record import from_plain as record_of
 from lightning_tfm.study.row_tuning import FILE as TUNING
 from lightning_tfm.study.rows import Row
-from lightning_tfm.study.study import LOOKS, Ablation, folder_of, from_plain, link, save
+from lightning_tfm.study.study import LOOKS, Ablation
+from lightning_tfm.study.study_file import folder_of, from_plain, link, save
 from lightning_tfm.sums import signed
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")

@@ -26,7 +26,8 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.row_tuning import read_tuning
 from lightning_tfm.study.sequential import read_looks
-from lightning_tfm.study.study import Ablation, folder_of, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import folder_of, load_as
 from lightning_tfm.watch.run_state import Curve
 
 

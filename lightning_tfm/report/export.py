@@ -22,7 +22,9 @@ from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.runs.folders import find_run
 from lightning_tfm.runs.record import CURVES, Called, RunRecord
 from lightning_tfm.runs.rescored import read_as_scored
-from lightning_tfm.study.study import Ablation, Search, folder_of, load
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import folder_of, load
 from lightning_tfm.watch.run_state import Curve
 
 if TYPE_CHECKING:

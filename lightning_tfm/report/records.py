@@ -26,7 +26,8 @@ from lightning_tfm.runs.rescored import OTHERWISE, read_scored
 from lightning_tfm.study.row_tuning import TuningSummary, read_tuning
 from lightning_tfm.study.rows import Row, differences
 from lightning_tfm.study.sequential import Course, read_looks
-from lightning_tfm.study.study import Ablation, folder_of
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import folder_of
 from lightning_tfm.sums import DamagedFile, check_files
 from lightning_tfm.watch.run_state import Curve, RunState
 

@@ -274,3 +274,19 @@ def how_to_change(study: str, row: str, root: Path) -> str:
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 16 else text[:12] + "…"
+
+
+@dataclass(frozen=True)
+class RowData:
+    """Prepared data, as far as a study knows them."""
+
+    prints: Fingerprints
+    V: int
+    """pieces of the vocabulary"""
+    store: str
+    """name under <root>/data"""
+
+
+def data_key(change: dict[str, Any]) -> str:
+    """What a row changes in the data, as a key to its prepared data; empty if it changes nothing."""
+    return ", ".join(f"{key}={change[key]}" for key in ROW_DATA if key in change)

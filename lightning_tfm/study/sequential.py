@@ -11,7 +11,8 @@ from typing import Any
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import Kept, read_kept
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import LOOKS, Ablation, Study, folder_of
+from lightning_tfm.study.study import LOOKS, Ablation, Study
+from lightning_tfm.study.study_file import folder_of
 
 FIRST, BUDGET = 5, 8
 """seeds of every row at first, the fewest at which a table has verdicts (report/stats/statistics.py), and at most"""

@@ -3,61 +3,43 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
-from lightning_tfm.atomic_io import locked, to_json, write_atomic
 from lightning_tfm.config import (
     Experiment,
     Hardware,
     evaluation_hash,
-    override,
     to_dict,
     training_hash,
     training_identity,
 )
-from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.size import count_parameters
-from lightning_tfm.registry import OWN_WEIGHTS
-from lightning_tfm.schema import Flaw, Kept, Number, made, with_control
-from lightning_tfm.study import expressions
+from lightning_tfm.schema import Kept
 from lightning_tfm.study.cell import Cell, Plan, predicted_cost
-from lightning_tfm.study.data_rows import RowData, data_key
-from lightning_tfm.study.improvement import BASE
 from lightning_tfm.study.rows import (
     WORDS,
     Fingerprints,
     Row,
+    RowData,
     apply,
     base_of,
+    data_key,
     differences,
     find_row,
     how_to_change,
     other_rows,
 )
-from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 from lightning_tfm.study.user_classes import of_earlier_version, own_classes, user_classes
 
-SCHEMA, MOST_SEEDS = 1, 10_000
+SCHEMA = 1
 LOOKS = "looks.json"
 """in the folder of a study whose seeds are added by looks (study/sequential.py)"""
 HIDDEN = " (hidden)"
 """behind the name of a row that is hidden, which thereby is free for another one"""
-LISTED = 2000
-"""the most points of a space that is listed"""
-
-
-@dataclass(frozen=True)
-class _Written(Kept):
-    """What every study.json holds, whatever version wrote it."""
-
-    schema: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,8 +312,10 @@ class Ablation(Study):
         return super().plan(cell, root) if study is self else study.plan(cell, root)
 
     def _knowing(self, cell: Cell, root: Path) -> "Ablation":
-        known = any(row.name == cell.row for row in self.rows)
-        return self if known else load_as(Ablation, root, self.name)
+        """This study, or with the rows that another process has added to study.json since."""
+        if any(row.name == cell.row for row in self.rows):
+            return self
+        return made(Ablation, fields_of(json.loads((root / "studies" / self.name / "study.json").read_bytes())))
 
     def to_plain(self) -> dict[str, Any]:
         return {
@@ -378,180 +362,9 @@ class Ablation(Study):
         )._with_words(old)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search(Study):
-    """Trials of a space, how they are proposed, compared and pruned. Only the number of trials may grow."""
-
-    space: list[Parameter]
-    sampler: str
-    seed: int
-    """of the sampler"""
-    trials: int
-    objectives: dict[str, str]
-    """name -> minimize or maximize"""
-    constraints: dict[str, Number]
-    """name -> upper limit, at true sizes"""
-    pruner: Pruner
-    based: bool = True
-    """base is the first run; not in searches started before that was so"""
-    seeds: list[int] = field(default_factory=list)
-    """of every trial of an earlier search, whose values are the means over them; empty: only base's own"""
-    ties: dict[str, Any] = field(default_factory=dict)
-    """dotted keys that are not sampled but follow the others (study/expressions.py)"""
-    validate_every: int = 0
-    """steps between two evaluations of dev perplexity on every machine, since trials are stopped by comparing them; 0
-    if none is stopped, and in searches started before it was kept"""
-    prune_in_warmup: bool = False
-    """trials may be stopped before their own warm-up ends, too"""
-    KIND: ClassVar[str] = "search"
-
-    @property
-    def directions(self) -> tuple[str, ...]:
-        return tuple(self.objectives.values())
-
-    @property
-    def budget(self) -> int:
-        return 0 if self.sampler == "grid" else self.trials
-
-    def cells(self) -> list[Cell]:
-        """Base, and the points of a grid that keep the limits; only base where a sampler makes the trials."""
-        points = [self.cell(number, point) for number, point in enumerate(self._points()[0])]
-        if not self.based:
-            return points
-        first = self._cell(BASE, {p.name: value_of(self.base, p.name) for p in self.space})
-        return [first, *(point for point in points if point.training_hash != first.training_hash)]
-
-    def refused(self) -> int:
-        """How many points of a grid do not keep the limits."""
-        return self._points()[1]
-
-    def _points(self) -> tuple[list[dict[str, Any]], int]:
-        points = [] if self.budget else grid(self.space)
-        kept = [point for point in points if not self.misses(point)]
-        return kept, len(points) - len(kept)
-
-    def finite(self) -> list[dict[str, Any]] | None:
-        """All points that keep the limits; None if there are infinitely many, or more than LISTED."""
-        lists = [parameter.listed for parameter in self.space]
-        if not all(lists) or prod(len(values or ()) for values in lists) > LISTED:
-            return None
-        return [point for point in grid(self.space) if not self.misses(point)]
-
-    def at(self, change: dict[str, Any]) -> Experiment:
-        """The base with the parameters of a trial, and what follows them, at the paper's scale. Raises UserError."""
-        where = f"study '{self.name}'"
-        return override(self.base, expressions.resolved(self.base, change | self.ties, where), where)
-
-    def of(self, row: str, change: dict[str, Any], seed: int | None = None) -> Experiment:
-        """The experiment of the trial `row` at one of its seeds, by default the first. Base is base, tied or not."""
-        experiment = self.base if row == BASE else self.at(change)
-        seed = self.trial_seeds[0] if seed is None else seed
-        return override(experiment, {"training.seed": seed}, f"study '{self.name}'")
-
-    @property
-    def trial_seeds(self) -> list[int]:
-        """Seeds of every trial."""
-        return self.seeds or [self.base.training.seed]
-
-    def tied(self, row: str, change: dict[str, Any]) -> dict[str, Any]:
-        """The values of the tied parameters in the trial `row`."""
-        experiment = self.of(row, change) if self.ties else self.base
-        return {key: value_of(experiment, key) for key in self.ties}
-
-    def trained(self, row: str, change: dict[str, Any]) -> dict[str, Any]:
-        """What a miniature divides of the parameters of the trial `row`, at the size that is trained."""
-        typed = self.of(row, change)
-        sizes = {key: value_of(typed.scaled(), key) for key in (*(p.name for p in self.space), *self.ties)}
-        return {key: value for key, value in sizes.items() if value != value_of(typed, key)}
-
-    def _kinds(self) -> Iterable[Experiment]:
-        named = [(p.name, value) for p in self.space if p.name in OWN_WEIGHTS for value in p.listed or ()]
-        return [self.base, *(override(self.base, {key: value}, self.name) for key, value in named)]
-
-    def experiment(self, cell: Cell) -> Experiment:
-        return self.of(cell.row, cell.change, cell.seed)
-
-    def cell(self, number: int, change: dict[str, Any]) -> Cell:
-        """The run of trial `number`."""
-        return self._cell(f"t{number:04d}", change)
-
-    def _cell(self, name: str, change: dict[str, Any]) -> Cell:
-        runs = []
-        for seed in self.trial_seeds:
-            experiment = self.of(name, change, seed)
-            identity = training_identity(experiment, self.prints.train, self.sources_of(experiment))
-            runs.append((seed, training_hash(identity)))
-        cost = predicted_cost(experiment.scaled(), self.V) * len(runs)
-        return Cell(name, *runs[0], cost, change, tuple(runs[1:]))
-
-    def misses(self, change: dict[str, Any]) -> str:
-        """Why a point must not run: a tied size is not whole, or a limit is exceeded; empty if it may."""
-        try:
-            if self.ties:
-                check(self.at(change).scaled())
-        except UserError as error:
-            return str(error)
-        over = [f"{name} is {value:,.0f} above its limit" for name, value in self.excess(change).items() if value > 0]
-        return ", ".join(over)
-
-    def excess(self, change: dict[str, Any]) -> dict[str, float]:
-        """By how much the limits that are known beforehand are exceeded, at most 0 where they hold."""
-        if "parameters" not in self.constraints:
-            return {}
-        model = self.at(change).scaled().model
-        return {"parameters": count_parameters(model, self.V)["total"] - self.constraints["parameters"]}
-
-    def hardware_of(self, asked: Hardware) -> Hardware:
-        if not self.validate_every:
-            return asked
-        if asked.validate_every not in (0, self.validate_every):
-            raise UserError(
-                f"--trainer.validate_every={asked.validate_every}: the trials of study '{self.name}' are validated "
-                f"every {self.validate_every} steps, by which they are compared and stopped early: remove it"
-            )
-        return replace(asked, validate_every=self.validate_every)
-
-    def check(self) -> None:
-        """Raise UserError where the space holds an invalid experiment, tried at its corners."""
-        own = [f"{key}={path}" for key, path in own_classes(self.base).items() if key.startswith("model.")]
-        if "parameters" in self.constraints and own:
-            raise UserError(f"a limit on parameters needs built-in classes, not {own[0]}")
-        for parameter in self.space:
-            for value in parameter.listed or [parameter.low, parameter.high]:
-                override(self.base, {parameter.name: value}, self.name).scaled(f"{parameter.name}={value}")
-        if self.ties and (self.finite() == [] or (not self.budget and not self._points()[0])):
-            why = self.misses(grid(self.space)[0])
-            raise UserError(f"study '{self.name}': no point of the space has whole tied sizes: {why}")
-
-    def to_plain(self) -> dict[str, Any]:
-        plain = {"schema": SCHEMA, "kind": self.KIND, "name": self.name, "base": to_dict(self.base)}
-        plain |= {"space": [asdict(parameter) for parameter in self.space], "pruner": asdict(self.pruner)}
-        plain |= {"fingerprints": asdict(self.prints)}
-        same = ("sampler", "seed", "trials", "objectives", "constraints", "V", "store", "based")
-        later = {key: getattr(self, key) for key in ("seeds", "ties", "validate_every", "prune_in_warmup")}
-        return plain | {key: getattr(self, key) for key in same} | self._later(later)
-
-    def joined(self, old: Self, path: Path) -> Self:
-        if self.trials < old.trials:
-            raise UserError(
-                f"{path}: the search already has {old.trials} trials, more than the {self.trials} requested"
-            )
-        every = self.validate_every if old.validate_every else 0
-        unnamed: dict[str, Any] = {"trials": 0, "based": True, "classes": {}, "title": "", "question": ""}
-        unnamed |= {"prints": self.prints, "store": ""}
-        same = replace(self, validate_every=every, **unnamed)
-        before, after = replace(old, **unnamed).to_plain(), same.to_plain()
-        found = differences(before, after, "the study has") + self._other_texts(old) + self._other_sources(old)
-        if found:
-            raise UserError(
-                f"{path} is a different search ({'; '.join(found)}): give this one its own name with --name, or "
-                "remove that folder"
-            )
-        classes = old.classes | self.classes
-        return replace(self, based=old.based, validate_every=old.validate_every, classes=classes)._with_words(old)
-
-
-AnyStudy = TypeVar("AnyStudy", bound=Study)
+def fields_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study is made from, of the content of study.json."""
+    return {"based": False, **plain, "prints": plain.get("fingerprints")}
 
 
 def without_hidden(rows: Iterable[Row], study: Ablation) -> list[Row]:
@@ -570,109 +383,6 @@ def check_reference(name: str | None, rows: Iterable[Row]) -> None:
     names = [row.name for row in rows]
     if name is not None and name not in names:
         raise UserError(f"--reference={name}: no such row; the rows are {', '.join(names)}")
-
-
-def save(study: AnyStudy, root: Path) -> AnyStudy:
-    """Write study.json, joined with what it held before, and return the joined study.
-
-    Raises UserError if the study of that name was started with a different experiment, text, row or space.
-    """
-    path = file_of(root, study.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_name(".study.lock")):
-        study = joined(study, root)
-        write_atomic(path, to_json(study.to_plain()))
-    return study
-
-
-def amend(root: Path, name: str, change: Callable[[Study], AnyStudy]) -> AnyStudy:
-    """Write study.json with `change` made to what it holds, and return it. Raises UserError as `load` and `change`."""
-    path = check_exists(root, name)
-    with locked(path.with_name(".study.lock")):
-        study = change(load(root, name))
-        write_atomic(path, to_json(study.to_plain()))
-    return study
-
-
-def joined(study: AnyStudy, root: Path) -> AnyStudy:
-    """`study` with what study.json already holds: what `save` would write. Raises UserError as `save` does."""
-    path = file_of(root, study.name)
-    return study.joined(load_as(type(study), root, study.name), path) if path.exists() else study
-
-
-def load(root: Path, name: str) -> Study:
-    """The study as study.json holds it. Raises UserError where there is none or it cannot be read."""
-    path = check_exists(root, name)
-    try:
-        plain = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:  # not JSON, not text, or nested without end
-        raise UserError(f"{path}: not a study definition ({type(error).__name__}: {error})") from error
-    return from_plain(plain, path)
-
-
-def load_as(kind: type[AnyStudy], root: Path, name: str) -> AnyStudy:
-    """`load`, for a study of one kind. Raises UserError also for one of the other kind."""
-    study = load(root, name)
-    if not isinstance(study, kind):
-        raise UserError(
-            f"{file_of(root, name)}: study '{name}' is a {study.KIND}, not a {kind.KIND}; give the {kind.KIND} its "
-            "own name with --name"
-        )
-    return study
-
-
-def from_plain(plain: Any, where: Path | str) -> Study:
-    """The study in the content of a study.json. Raises UserError."""
-    try:
-        if (schema := made(_Written, plain).schema) != SCHEMA:
-            raise UserError(f"{where}: schema {schema}, this version reads {SCHEMA}")
-        kind = Search if plain.get("kind") == Search.KIND else Ablation
-        found = made(kind, {"based": False} | plain | {"prints": plain.get("fingerprints")})
-    except Flaw as flaw:
-        raise UserError(f"{where}: not a study definition ({flaw})") from None
-    if text := with_control(plain):
-        raise UserError(f"{where}: {text!r} holds a control character: remove it")
-    if isinstance(found, Ablation):
-        if not found.rows:
-            raise UserError(f"{where}: the study has no rows")
-        if len(found.seeds) > MOST_SEEDS:
-            raise UserError(f"{where}: {len(found.seeds):,} seeds; at most {MOST_SEEDS:,} are taken")
-        for key, values in (("row", [row.name for row in found.rows]), ("seed", found.seeds)):
-            if twice := [value for value, times in Counter(values).items() if times > 1]:
-                raise UserError(f"{where}: the {key} '{twice[0]}' is there twice: remove one of them")
-    return found
-
-
-def check_exists(root: Path, name: str) -> Path:
-    """Path of study.json. Raises UserError where there is none, naming the studies that are."""
-    path = file_of(root, name)
-    if not path.is_file():
-        found = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
-        raise UserError(
-            f"no study '{name}' in {root / 'studies'}; there {'are: ' + ', '.join(found) if found else 'is none'}"
-        )
-    return path
-
-
-def file_of(root: Path, name: str) -> Path:
-    """<root>/studies/<name>/study.json. Raises UserError for a name that is not a plain folder name."""
-    return folder_of(root, name) / "study.json"
-
-
-def folder_of(root: Path, name: str) -> Path:
-    """<root>/studies/<name>. Raises UserError for a name that is not a plain folder name."""
-    if not name or name != Path(name).name or name.startswith(".") or not name.isprintable():
-        raise UserError(f"{name!r} is not a valid study name: it is also the name of the study's folder")
-    return root / "studies" / name
-
-
-def link(study: Path, cell: Cell) -> None:
-    """Write cells/<row>/<seed>.json in a study's folder, which names the run of the cell."""
-    path = study / "cells" / cell.row / f"{cell.seed}.json"
-    data = to_json({"row": cell.row, "seed": cell.seed, "training_hash": cell.training_hash})
-    if not path.exists() or path.read_bytes() != data:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, data)
 
 
 def value_of(experiment: Experiment, key: str) -> Any:

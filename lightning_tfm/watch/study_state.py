@@ -18,7 +18,9 @@ from lightning_tfm.runs.process.process_id import Owner
 from lightning_tfm.runs.record import Missing, RunRecord, Score, Seconds
 from lightning_tfm.runs.rescored import as_scored, read_later, without_other_test
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Ablation, Search, Study, folder_of
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation, Study
+from lightning_tfm.study.study_file import folder_of
 from lightning_tfm.watch.file_cache import Kept
 from lightning_tfm.watch.run_state import STATES, Runs, RunState
 from lightning_tfm.watch.time_left import Left, Took, until_the_last

@@ -22,7 +22,9 @@ from lightning_tfm.config import (
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Seconds, Texts, TrainSeconds, to_plain
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
-from lightning_tfm.study.study import Ablation, Search, save
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from tests.helpers.records import record_of
 

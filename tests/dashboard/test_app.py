@@ -23,7 +23,7 @@ from lightning_tfm.report.tables import extra_columns
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import Paper, Row, all_rows, apply
 from lightning_tfm.study.space import Parameter
-from lightning_tfm.study.study import save
+from lightning_tfm.study.study_file import save
 from lightning_tfm.watch.query import find_field
 from lightning_tfm.watch.run_state import STATES
 from tests.dashboard.made import BASE, Folder

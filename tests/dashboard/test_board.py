@@ -19,9 +19,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.results import load_study
 from lightning_tfm.runs.folder import GRACE, RunFolder
 from lightning_tfm.runs.record import to_plain
-from lightning_tfm.study.data_rows import RowData
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply
-from lightning_tfm.study.study import save
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, RowData, all_rows, apply
+from lightning_tfm.study.study_file import save
 from lightning_tfm.sums import signed
 from lightning_tfm.watch import run_state
 from lightning_tfm.watch.run_state import STATES, thinned

@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from lightning_tfm.study.rows import apply
-from lightning_tfm.study.study import save
+from lightning_tfm.study.study_file import save
 from lightning_tfm.watch.run_state import STATES
 from tests.dashboard.made import BASE, Folder
 

@@ -16,7 +16,7 @@ from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttem
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.record import Measure, Texts
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import link, save
+from lightning_tfm.study.study_file import link, save
 from lightning_tfm.study.sweeps import Parameter
 from tests.helpers.launching import launch
 from tests.helpers.records import leave

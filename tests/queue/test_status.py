@@ -18,7 +18,8 @@ from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
-from lightning_tfm.study.study import LOOKS, link, load, save
+from lightning_tfm.study.study import LOOKS
+from lightning_tfm.study.study_file import link, load, save
 from lightning_tfm.watch.study_state import Best, CellState, StudyState
 from tests.dashboard.made import FAR, Folder
 from tests.helpers.launching import ablation

@@ -8,7 +8,8 @@ from lightning_tfm.config import Hardware, override
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.study import Search, save
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study_file import save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers import held

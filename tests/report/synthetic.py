@@ -23,7 +23,9 @@ from lightning_tfm.queue.prepare_data_rows import rows_data
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Seconds, Texts, to_plain
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
-from lightning_tfm.study.study import Ablation, Search, folder_of, save
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import folder_of, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.training.schedule import EventSchedule
 from tests.helpers.records import record_of

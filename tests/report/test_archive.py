@@ -18,7 +18,8 @@ from lightning_tfm.report.build_summary import summarise
 from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
-from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load_as
 from tests.report.synthetic import Generator
 
 

@@ -21,7 +21,9 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
-from lightning_tfm.study.study import Ablation, Search, link, save
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import link, save
 from lightning_tfm.study.sweeps import Pruner
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers.records import leave

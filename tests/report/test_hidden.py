@@ -10,7 +10,8 @@ from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.queue.rows import hide
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load_as
 
 RESULTS = Path(__file__).parents[2] / "experiments/results"
 HIDDEN = {

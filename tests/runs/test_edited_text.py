@@ -15,7 +15,8 @@ from lightning_tfm.runs.process.attempt import Task, attempted
 from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
-from lightning_tfm.study.study import Ablation, file_of, save
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import file_of, save
 from tests.helpers.tiny import experiment, in_child, write_corpus
 
 NOT_PRINTED = Paper(None, None, None)

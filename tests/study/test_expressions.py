@@ -11,7 +11,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.study.expressions import resolved
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
-from lightning_tfm.study.study import Ablation, load_as, save
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load_as, save
 
 PRINTED = {
     "base": {},

@@ -15,7 +15,8 @@ from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.study.match_compute import FIELDS, PAIRED, measure, solved_lines
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
-from lightning_tfm.study.study import Ablation, load_as, save, value_of
+from lightning_tfm.study.study import Ablation, value_of
+from lightning_tfm.study.study_file import load_as, save
 from tests.model.test_flops import counted_by_torch
 
 ROOT = Path(__file__).parents[2]

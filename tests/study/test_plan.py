@@ -16,7 +16,9 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Seconds, to_plain
 from lightning_tfm.study.cell import Cell, predicted_cost
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.study import Ablation, Search, link
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import link
 from lightning_tfm.watch.time_left import duration
 from tests.helpers.records import record_of
 from tests.helpers.tiny import TINY, write_corpus

@@ -7,7 +7,7 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.queue import command
-from lightning_tfm.study.study import load
+from lightning_tfm.study.study_file import load
 from tests.study.test_plan import MINE, SEARCH, call
 
 

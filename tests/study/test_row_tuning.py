@@ -13,7 +13,8 @@ from lightning_tfm.queue import row_tuning
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.rows import Fingerprints, all_rows
-from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load_as
 from lightning_tfm.watch.study_state import CellState
 from tests.helpers.records import leave
 from tests.study.test_plan import TABLE, call

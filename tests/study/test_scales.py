@@ -7,7 +7,8 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load_as
 from lightning_tfm.study.sweeps import read_sweep
 
 FILE = """

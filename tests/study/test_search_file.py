@@ -11,8 +11,8 @@ from lightning_tfm.cli.train.tune import introduction, pruning
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.search import Search
 from lightning_tfm.study.settings import load_experiment
-from lightning_tfm.study.study import Search
 from lightning_tfm.study.sweeps import Pruner, grid, read_search
 from lightning_tfm.yaml_files import shipped
 

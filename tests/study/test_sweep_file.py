@@ -8,7 +8,8 @@ from lightning_tfm.cli.train.sweep import only
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import Fingerprints, all_rows
-from lightning_tfm.study.study import Ablation, load, save
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load, save
 from lightning_tfm.study.sweeps import is_search, read_sweep
 from lightning_tfm.yaml_files import read_yaml
 

@@ -14,7 +14,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.searches.results import report
 from lightning_tfm.queue.searches.sampling import draw
 from lightning_tfm.report.searches.trials import make
-from lightning_tfm.study.study import load, save
+from lightning_tfm.study.study_file import load, save
 from lightning_tfm.study.sweeps import Parameter, read_search
 from tests.helpers.launching import launch
 from tests.queue.searches.test_sampling import search, train

@@ -12,7 +12,8 @@ import pytest
 from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows
-from lightning_tfm.study.study import Ablation, load_as, save
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load_as, save
 from lightning_tfm.study.user_classes import own_classes, user_classes, whole_modules
 from lightning_tfm.user_code.modules import reached, variables_read
 

@@ -12,7 +12,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard import serve
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.study.study import file_of
+from lightning_tfm.study.study_file import file_of
 from lightning_tfm.sums import signed
 from lightning_tfm.watch import run_cache, run_state
 from tests.dashboard.made import BASE, Folder

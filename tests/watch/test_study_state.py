@@ -16,9 +16,9 @@ from lightning_tfm.queue.view import View, left_words, line, picture
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.record import Seconds
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.data_rows import RowData
-from lightning_tfm.study.rows import Fingerprints, Paper, Row
-from lightning_tfm.study.study import Ablation, Search
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, RowData
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.sweeps import Pruner
 from lightning_tfm.watch.study_state import Best, CellState, Watch
 from lightning_tfm.watch.time_left import Left

@@ -14,7 +14,7 @@ from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.terminal import aligned, fitted
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import infinite_as_text
-from lightning_tfm.study.study import load
+from lightning_tfm.study.study_file import load
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.studies import StudyInfo

@@ -17,7 +17,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     options = parse_plain(parser, argv)
     action, name, row = (options[key] for key in ("action", "study", "row"))
 
-    from lightning_tfm.study.study import load
+    from lightning_tfm.study.study_file import load
 
     root = Path(options["out"])
     load(root, name)  # report a mistyped name before importing the queue's libraries

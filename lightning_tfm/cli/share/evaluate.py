@@ -68,7 +68,8 @@ def _add(argv: Sequence[str]) -> int:
         raise UserError(f"--add needs a metric: {NAMES}")
     from lightning_tfm.inference.rescore import add
     from lightning_tfm.report.records import collect, dev_texts
-    from lightning_tfm.study.study import Ablation, load_as
+    from lightning_tfm.study.study import Ablation
+    from lightning_tfm.study.study_file import load_as
 
     root = Path(options["out"])
     study = load_as(Ablation, root, options["study"])

@@ -64,7 +64,8 @@ def _records(verb: str, argv: Sequence[str]) -> int:
 
     from lightning_tfm.cli.show.report import refresh
     from lightning_tfm.report.export import FORMATS, collect
-    from lightning_tfm.study.study import Search, folder_of, load
+    from lightning_tfm.study.search import Search
+    from lightning_tfm.study.study_file import folder_of, load
 
     studied = (root / "studies" / what / "study.json").is_file()
     searched = studied and isinstance(load(root, what), Search)

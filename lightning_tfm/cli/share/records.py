@@ -19,7 +19,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"records {action} needs {'a study and a file' if action == 'pack' else 'one file'}")
     from lightning_tfm.report import archive
     from lightning_tfm.report.records import collect, read_cells
-    from lightning_tfm.study.study import Ablation, folder_of, load_as
+    from lightning_tfm.study.study import Ablation
+    from lightning_tfm.study.study_file import folder_of, load_as
 
     if action == "pack":
         study, file = load_as(Ablation, root, names[0]), Path(names[1])

@@ -30,7 +30,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"WANDB_MODE={options['mode']}: nothing would be sent; give --mode offline or --mode online")
 
     from lightning_tfm.queue.wandb_mirror import replay
-    from lightning_tfm.study.study import folder_of
+    from lightning_tfm.study.study_file import folder_of
 
     root, name = Path(options["out"]), options["study"]
     if (Path(name) / "identity.json").is_file():
@@ -49,7 +49,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
 def _verdicts(root: Path, name: str) -> "Verdicts | None":
     """Of a table that is defined here."""
     from lightning_tfm.report.build import make
-    from lightning_tfm.study.study import Ablation, file_of, load
+    from lightning_tfm.study.study import Ablation
+    from lightning_tfm.study.study_file import file_of, load
 
     if not file_of(root, name).is_file() or not isinstance(load(root, name), Ablation):
         return None

@@ -38,7 +38,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     places = [_place(name, Path(options["out"])) for name in options["studies"]]
     _check(verb, options, places)
 
-    from lightning_tfm.study.study import folder_of, load
+    from lightning_tfm.study.study_file import folder_of, load
 
     for root, name in places:
         reading(load(root, name))

@@ -11,7 +11,8 @@ from lightning_tfm.config import training_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import say
-from lightning_tfm.study.study import Ablation, file_of, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import file_of, load_as
 from lightning_tfm.sums import signed
 
 WIDTHS = ("1", "2", "4", "8", "16")

@@ -12,7 +12,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
 from lightning_tfm.registry import LAYERS
 from lightning_tfm.runs.environment import cpu_model
-from lightning_tfm.study.study import check_exists
+from lightning_tfm.study.study_file import check_exists
 
 if TYPE_CHECKING:
     from lightning_tfm.measure.record import LayerTable

@@ -13,7 +13,8 @@ from lightning_tfm.cli.terminal import reading
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.charts.svg import standing_alone, to_pdf, to_png
 from lightning_tfm.runs.outcome import say
-from lightning_tfm.study.study import Search, check_exists, folder_of, load, load_as
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study_file import check_exists, folder_of, load, load_as
 
 PORT = 8000
 KINDS = {"svg": None, "pdf": to_pdf, "png": to_png}

@@ -57,7 +57,8 @@ def _table2(options: dict[str, Any]) -> str:
 
 
 def _study(options: dict[str, Any]) -> str:
-    from lightning_tfm.study.study import Ablation, load_as
+    from lightning_tfm.study.study import Ablation
+    from lightning_tfm.study.study_file import load_as
 
     root = Path(options["out"])
     name = options["study"] or _only(root)

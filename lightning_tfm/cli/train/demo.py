@@ -17,7 +17,8 @@ from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import find_row
-from lightning_tfm.study.study import Ablation, save
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import save
 from lightning_tfm.yaml_files import find_file
 
 if TYPE_CHECKING:

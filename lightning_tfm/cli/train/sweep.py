@@ -31,7 +31,8 @@ from lightning_tfm.study.preflight import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row, near_rows
 from lightning_tfm.study.sequential import BUDGET, FIRST, check_fixed
 from lightning_tfm.study.settings import Settings, checked
-from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save, without_hidden
+from lightning_tfm.study.study import Ablation, check_reference, without_hidden
+from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
 
 if TYPE_CHECKING:

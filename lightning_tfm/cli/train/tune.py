@@ -18,8 +18,9 @@ from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.registry import OWN_WEIGHTS
 from lightning_tfm.study.preflight import check_classes, check_peak, check_trainable
 from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.search import Search
 from lightning_tfm.study.settings import Settings, checked
-from lightning_tfm.study.study import Search, file_of, folder_of, load_as, save
+from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, check_sampler, read_search
 from lightning_tfm.training.schedule import EventSchedule
 

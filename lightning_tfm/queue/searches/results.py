@@ -19,7 +19,9 @@ from lightning_tfm.plural_words import plural
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storages.open import open_queue
 from lightning_tfm.study.command import fit_command, with_out
-from lightning_tfm.study.study import Search, folder_of, value_of
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import value_of
+from lightning_tfm.study.study_file import folder_of
 from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
 
 TEST = "best-sweep.yaml"

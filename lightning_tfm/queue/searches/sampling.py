@@ -24,9 +24,9 @@ from lightning_tfm.rng import key
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Outcome, RunRecord
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.improvement import BASE
+from lightning_tfm.study.search import BASE, Search
 from lightning_tfm.study.space import Parameter
-from lightning_tfm.study.study import Ablation, Search, Study, value_of
+from lightning_tfm.study.study import Ablation, Study, value_of
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import measured
 

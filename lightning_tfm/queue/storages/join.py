@@ -14,7 +14,8 @@ from lightning_tfm.queue.storages.backends import OUTAGES
 from lightning_tfm.queue.storages.open import make_queue, open_queue, study_of
 from lightning_tfm.queue.storages.sharing import check_shared
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.study import Ablation, Study, check_exists, folder_of
+from lightning_tfm.study.study import Ablation, Study
+from lightning_tfm.study.study_file import check_exists, folder_of
 from lightning_tfm.watch.study_state import CellState
 
 MORE = "more runs to come"

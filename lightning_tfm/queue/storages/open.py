@@ -8,7 +8,8 @@ from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storages.backends import JOURNAL, ReadOnly, find_storage, remembered
 from lightning_tfm.runs.outcome import say
-from lightning_tfm.study.study import Study, check_exists, file_of, folder_of, from_plain, load
+from lightning_tfm.study.study import Study
+from lightning_tfm.study.study_file import check_exists, file_of, folder_of, from_plain, load
 
 
 def has_queue(root: Path, name: str, storage: str = "") -> bool:

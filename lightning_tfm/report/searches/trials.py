@@ -22,7 +22,8 @@ from lightning_tfm.report.tables.latex import Layout
 from lightning_tfm.report.to_json import rounded
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.schema import read_kept
-from lightning_tfm.study.study import Search, folder_of, load_as
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study_file import folder_of, load_as
 from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
 from lightning_tfm.watch.run_state import Curve
 

@@ -26,11 +26,13 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.record import Measure, Outcome, read_small
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.improvement import gains
 from lightning_tfm.study.rows import Fingerprints, load_rows
+from lightning_tfm.study.search import Search
 from lightning_tfm.study.settings import load_experiment
-from lightning_tfm.study.study import Ablation, Search, load, load_as, save
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load, load_as, save
 from lightning_tfm.study.sweeps import Parameter, Pruner, read_sweep
+from lightning_tfm.study.trials import gains
 from lightning_tfm.training.schedule import EventSchedule
 from tests.helpers.launching import Train, launch
 from tests.helpers.records import leave

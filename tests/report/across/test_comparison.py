@@ -22,7 +22,7 @@ from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
-from lightning_tfm.study.study import save
+from lightning_tfm.study.study_file import save
 from tests.helpers.records import summary_row
 from tests.report.synthetic import BASE, Generator
 

@@ -17,7 +17,7 @@ from lightning_tfm.report.across.comparison import compare
 from lightning_tfm.report.across.meta_analysis import pool, random_effects
 from lightning_tfm.report.build import make
 from lightning_tfm.report.render.analysis import render
-from lightning_tfm.study.study import save
+from lightning_tfm.study.study_file import save
 from tests.report.synthetic import BASE, Generator
 
 BCG = np.array(

@@ -19,7 +19,8 @@ from lightning_tfm.report import archive
 from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.study.rows import Paper, Row, all_rows, load_rows
-from lightning_tfm.study.study import Ablation, from_plain, load_as, save
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import from_plain, load_as, save
 from tests.report.synthetic import BASE, Generator
 
 NONE = Paper(None, None, None)

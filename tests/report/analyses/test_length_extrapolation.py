@@ -35,7 +35,8 @@ from lightning_tfm.runs.length_buckets import Scored, by_length
 from lightning_tfm.runs.record import Score, to_plain
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
-from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load_as
 from lightning_tfm.training.evaluate import Line
 from tests.helpers.records import SIGNATURE
 from tests.report.synthetic import BASE, Generator

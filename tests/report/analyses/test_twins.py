@@ -14,7 +14,7 @@ from lightning_tfm.report.sequential import further
 from lightning_tfm.report.tables.data import columns_and_rows
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.sequential import Course, Look, late
-from lightning_tfm.study.study import save
+from lightning_tfm.study.study_file import save
 from tests.report.synthetic import Generator
 
 NOT_PRINTED = Paper(None, None, None)

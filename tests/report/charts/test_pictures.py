@@ -31,7 +31,7 @@ from lightning_tfm.report.tables.extra_columns import FACTS
 from lightning_tfm.report.wording.headline import headline
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
-from lightning_tfm.study.study import folder_of
+from lightning_tfm.study.study_file import folder_of
 from tests.helpers.records import summary_row
 from tests.measure.test_layers import table as measured_table
 

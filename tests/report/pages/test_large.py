@@ -93,7 +93,7 @@ def test_hostile_text_in_every_field_of_a_record_is_harmless(generator):
     mine = Row(f"mine {HOSTILE}", f"group {HOSTILE}", {"model.h": 2}, Paper(None, None, None), f"{HOSTILE}:1")
     made = generator(["base"], [1, 2])
     made.study.rows.append(mine)
-    from lightning_tfm.study.study import save
+    from lightning_tfm.study.study_file import save
 
     save(made.study, made.root)
     for row in made.study.rows:

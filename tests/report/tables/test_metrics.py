@@ -18,7 +18,8 @@ from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.report.significance import bootstraps
 from lightning_tfm.report.to_json import plain
 from lightning_tfm.runs.record import read_score
-from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import load_as
 from lightning_tfm.sums import KEY, signed
 from tests.report.synthetic import Generator
 

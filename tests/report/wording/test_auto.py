@@ -14,7 +14,7 @@ from lightning_tfm.queue.storages.join import MORE
 from lightning_tfm.report import sequential
 from lightning_tfm.report.build import make
 from lightning_tfm.report.wording.interim import look
-from lightning_tfm.study.study import file_of, folder_of
+from lightning_tfm.study.study_file import file_of, folder_of
 
 ROWS = ["base", "A-h1", "A-h4"]
 RESOURCES = Resources()

@@ -1,0 +1,130 @@
+"""study.json: reading it, writing it, and what a study was before; the folder it lies in."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lightning_tfm.atomic_io import locked, to_json, write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.schema import Flaw, Kept, made, with_control
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import SCHEMA, Ablation, Study, fields_of
+
+MOST_SEEDS = 10_000
+
+
+@dataclass(frozen=True)
+class _Written(Kept):
+    """What every study.json holds, whatever version wrote it."""
+
+    schema: int
+
+
+AnyStudy = TypeVar("AnyStudy", bound=Study)
+
+
+def save(study: AnyStudy, root: Path) -> AnyStudy:
+    """Write study.json, joined with what it held before, and return the joined study.
+
+    Raises UserError if the study of that name was started with a different experiment, text, row or space.
+    """
+    path = file_of(root, study.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(".study.lock")):
+        study = joined(study, root)
+        write_atomic(path, to_json(study.to_plain()))
+    return study
+
+
+def amend(root: Path, name: str, change: Callable[[Study], AnyStudy]) -> AnyStudy:
+    """Write study.json with `change` made to what it holds, and return it. Raises UserError as `load` and `change`."""
+    path = check_exists(root, name)
+    with locked(path.with_name(".study.lock")):
+        study = change(load(root, name))
+        write_atomic(path, to_json(study.to_plain()))
+    return study
+
+
+def joined(study: AnyStudy, root: Path) -> AnyStudy:
+    """`study` with what study.json already holds: what `save` would write. Raises UserError as `save` does."""
+    path = file_of(root, study.name)
+    return study.joined(load_as(type(study), root, study.name), path) if path.exists() else study
+
+
+def load(root: Path, name: str) -> Study:
+    """The study as study.json holds it. Raises UserError where there is none or it cannot be read."""
+    path = check_exists(root, name)
+    try:
+        plain = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:  # not JSON, not text, or nested without end
+        raise UserError(f"{path}: not a study definition ({type(error).__name__}: {error})") from error
+    return from_plain(plain, path)
+
+
+def load_as(kind: type[AnyStudy], root: Path, name: str) -> AnyStudy:
+    """`load`, for a study of one kind. Raises UserError also for one of the other kind."""
+    study = load(root, name)
+    if not isinstance(study, kind):
+        raise UserError(
+            f"{file_of(root, name)}: study '{name}' is a {study.KIND}, not a {kind.KIND}; give the {kind.KIND} its "
+            "own name with --name"
+        )
+    return study
+
+
+def from_plain(plain: Any, where: Path | str) -> Study:
+    """The study in the content of a study.json. Raises UserError."""
+    try:
+        if (schema := made(_Written, plain).schema) != SCHEMA:
+            raise UserError(f"{where}: schema {schema}, this version reads {SCHEMA}")
+        kind = Search if plain.get("kind") == Search.KIND else Ablation
+        found = made(kind, fields_of(plain))
+    except Flaw as flaw:
+        raise UserError(f"{where}: not a study definition ({flaw})") from None
+    if text := with_control(plain):
+        raise UserError(f"{where}: {text!r} holds a control character: remove it")
+    if isinstance(found, Ablation):
+        if not found.rows:
+            raise UserError(f"{where}: the study has no rows")
+        if len(found.seeds) > MOST_SEEDS:
+            raise UserError(f"{where}: {len(found.seeds):,} seeds; at most {MOST_SEEDS:,} are taken")
+        for key, values in (("row", [row.name for row in found.rows]), ("seed", found.seeds)):
+            if twice := [value for value, times in Counter(values).items() if times > 1]:
+                raise UserError(f"{where}: the {key} '{twice[0]}' is there twice: remove one of them")
+    return found
+
+
+def check_exists(root: Path, name: str) -> Path:
+    """Path of study.json. Raises UserError where there is none, naming the studies that are."""
+    path = file_of(root, name)
+    if not path.is_file():
+        found = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
+        raise UserError(
+            f"no study '{name}' in {root / 'studies'}; there {'are: ' + ', '.join(found) if found else 'is none'}"
+        )
+    return path
+
+
+def file_of(root: Path, name: str) -> Path:
+    """<root>/studies/<name>/study.json. Raises UserError for a name that is not a plain folder name."""
+    return folder_of(root, name) / "study.json"
+
+
+def folder_of(root: Path, name: str) -> Path:
+    """<root>/studies/<name>. Raises UserError for a name that is not a plain folder name."""
+    if not name or name != Path(name).name or name.startswith(".") or not name.isprintable():
+        raise UserError(f"{name!r} is not a valid study name: it is also the name of the study's folder")
+    return root / "studies" / name
+
+
+def link(study: Path, cell: Cell) -> None:
+    """Write cells/<row>/<seed>.json in a study's folder, which names the run of the cell."""
+    path = study / "cells" / cell.row / f"{cell.seed}.json"
+    data = to_json({"row": cell.row, "seed": cell.seed, "training_hash": cell.training_hash})
+    if not path.exists() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data)
