@@ -17,8 +17,8 @@ SHORTENED = tuple(f"training.{name}" for name in "steps warmup average_last aver
 def smoke_test(settings: Settings) -> Settings:
     """`settings` with STEPS steps of base and of its row, in their own folder; no ratios decide their regime."""
     base, t = settings.base, settings.base.training
-    average = {"average_last": min(t.average_last, 2), "average_every": min(t.average_every, STEPS // 2)}
-    t = replace(t, steps=STEPS, warmup=min(t.warmup, STEPS // 2), **average)
+    t = replace(t, average_last=min(t.average_last, 2), average_every=min(t.average_every, STEPS // 2))
+    t = replace(t, steps=STEPS, warmup=min(t.warmup, STEPS // 2))
     base = replace(base, training=t, miniature=replace(base.miniature, steps=1))
     hardware = replace(settings.hardware, validate_every=0, checkpoint_every=0)
     row = settings.row and smoke_row(settings.row, base)

@@ -18,7 +18,7 @@ from lightning_tfm.config import (
     training_identity,
 )
 from lightning_tfm.errors import UserError
-from lightning_tfm.schema import Kept
+from lightning_tfm.schema import Kept, made
 from lightning_tfm.study.cell import Cell, Plan, predicted_cost
 from lightning_tfm.study.rows import (
     WORDS,
