@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         where = f" ({error.filename})" if error.filename else ""
         print(
-            f"lightning-tfm: no space left on the disk{where}; free some, then run the same command to resume",
+            f"lightning-tfm: no space left on the disk{where}; free some, then run the same command again",
             file=sys.stderr,
         )
         return 79

@@ -11,6 +11,7 @@ from lightning_tfm.atomic_io import TEMPORARY
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.runs.folders import find_run, run_folders
+from lightning_tfm.study.study import folder_of
 from lightning_tfm.watch.run_state import RunState
 
 TRASH = ".trash-"
@@ -59,7 +60,9 @@ def list_runs(root: Path) -> list[RunInfo]:
 
 
 def retry(root: Path, start: str, storage: str = "") -> int:
-    """Queue the failed cells of a run again, in every study of `root` that holds it; returns how many.
+    """Queue the failed cells of a study again, or of a run, in every study of `root` that holds it; returns how many.
+
+    `start`: a study's name, or the start of a run's.
 
     `storage` is the address of the database of studies that were started on one, where the one that they remember is
     not enough (it has no password). Raises UserError where a study's queue cannot be opened.
@@ -67,6 +70,8 @@ def retry(root: Path, start: str, storage: str = "") -> int:
     from lightning_tfm.queue.storages.backends import in_journal
     from lightning_tfm.queue.storages.open import open_queue
 
+    if (folder := folder_of(root, start)).is_dir():
+        return open_queue(root, start, "" if in_journal(folder) else storage).retry()
     name = find_run(root, start).path.name
     found = {path.parents[2]: _hash(path) for path in _links(root) if _hash(path)[:16] == name}
     queued = 0

@@ -6,6 +6,7 @@ It must not touch `torch.cuda` before the fork.
 
 import dataclasses
 import os
+import shlex
 import signal
 import sys
 import time
@@ -28,7 +29,7 @@ from lightning_tfm.queue.view import View, follow
 from lightning_tfm.queue.wandb_mirror import mirrored
 from lightning_tfm.queue.worker import Job, Worker
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.outcome import EXIT_CODES, say
+from lightning_tfm.runs.outcome import EXIT_CODES, MAY_BE_GONE, say
 from lightning_tfm.runs.process.forking import (
     STOP_SIGNALS,
     StopSignals,
@@ -108,6 +109,8 @@ def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, sta
         _Launcher(job, queue, view).run()
         fetch(queue, job.root)
         view.show(Watch(job.root, job.resources.workers, job.study).look(queue.states()))
+        for line in what_helps(job, queue):
+            view.say(line)
         return queue.states()
     finally:
         view.close()
@@ -147,7 +150,23 @@ def _submit(job: Job, cells: Sequence[Cell], slurm: Slurm) -> list[CellState]:
                 raise UserError(f"study '{name}': all jobs ended before the study did, see {job.folder / 'slurm'}")
 
     follow(queue, Watch(job.root, resources.workers * slurm.jobs, job.study), view, 1.0, check)
+    for line in what_helps(job, queue):
+        view.say(line)
     return queue.states()
+
+
+def what_helps(job: Job, queue: Queue) -> list[str]:
+    """Lines that name the cells that failed, by what has to be done before they train again."""
+    name = job.study.name
+    again = "the same command" if job.again else with_out(f"lightning-tfm resume {shlex.quote(name)}", job.root)
+    retry = with_out(f"lightning-tfm runs retry {shlex.quote(name)}", job.root)
+    helps = dict.fromkeys(MAY_BE_GONE, f"when the cause is gone, {again} tries once more")
+    helps |= {"failed": f"when the cause is mended: {retry}, then {again}"}
+    helps |= {"nan_loss": "the same run gives the same again"}
+    failed: dict[str, list[str]] = {}
+    for outcome, cell in queue.failures():
+        failed.setdefault(outcome, []).append(f"{cell.row}/{cell.seed}")
+    return [f"{name}: {outcome}: {', '.join(cells)}; {helps[outcome]}" for outcome, cells in failed.items()]
 
 
 def job_arguments(root: Path, resources: Resources) -> list[str]:

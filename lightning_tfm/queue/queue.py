@@ -273,11 +273,10 @@ class Queue:
                 reaped += 1
         return reaped
 
-    def retry(self, training_hash: str) -> int:
-        """Queue the failed cells of a run once more, with fresh RETRIES; returns how many."""
+    def retry(self, training_hash: str = "") -> int:
+        """Queue the failed cells of a run, or of the study, once more, with fresh RETRIES; returns how many."""
         with self._exclusive():
-            failed = [t for t in newest(self._trials()).values() if t.state == TrialState.FAIL]
-            trials = [t for t in failed if training_hash == t.user_attrs["run"] and "final" in t.user_attrs]
+            trials = [t for t in self._given_up() if training_hash in ("", t.user_attrs["run"])]
             for trial in trials:
                 self._add(
                     attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
@@ -292,11 +291,18 @@ class Queue:
         Its tries still count: the same failure ends it at once.
         """
         with self._exclusive():
-            failed = [t for t in newest(self._trials()).values() if t.state == TrialState.FAIL]
-            again = [t for t in failed if "final" in t.user_attrs and t.user_attrs["outcome"] in MAY_BE_GONE]
+            again = [t for t in self._given_up() if t.user_attrs["outcome"] in MAY_BE_GONE]
             for trial in again:
                 self._copy(trial)
         return [f"{t.user_attrs['row']}/{t.user_attrs['seed']} ({t.user_attrs['outcome']})" for t in again]
+
+    def failures(self) -> list[tuple[str, Cell]]:
+        """Outcome and cell, where it is not tried again by itself."""
+        return [(trial.user_attrs["outcome"], cell_of(trial)) for trial in self._given_up()]
+
+    def _given_up(self) -> list[FrozenTrial]:
+        failed = (t for t in newest(self._trials()).values() if t.state == TrialState.FAIL)
+        return [trial for trial in failed if "final" in trial.user_attrs]
 
     def hide(self, row: str) -> None:
         """Take a row's cells out of the study. Raises UserError while one is being run.

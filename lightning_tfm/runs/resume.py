@@ -1,6 +1,7 @@
 """Where a run resumes: its newest intact checkpoint, with all the snapshots that its average will need."""
 
 import os
+import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,9 +66,10 @@ def find_start(folder: RunFolder, events: EventSchedule) -> Start:
         start.remarks += [f"{path} needs a snapshot: {why}" for why in missing]
     if found:
         reasons = "; ".join(dict.fromkeys(start.remarks))
+        remove = shlex.join(["lightning-tfm", "runs", "remove", folder.path.name, "--force", "--out", str(folder.root)])
         raise UserError(
             f"the run cannot continue: {reasons}. Put intact files back, or train it from the beginning: "
-            f"lightning-tfm runs remove {folder.path.name}, then the same command again"
+            f"{remove}, then the same command again"
         )
     return start
 

@@ -26,7 +26,7 @@ ALIASES = {
 """field -> what other tools call it"""
 MANY = 20
 """options that a message still lists"""
-INSTEAD = {"dry_run": "lightning-tfm plan says what would run", "resume": "run the same command to resume"}
+INSTEAD = {"dry_run": "lightning-tfm plan says what would run", "resume": "fit, sweep and tune resume by themselves"}
 """option of other tools -> what to do here"""
 FORMATS = ("text", "markdown", "csv", "json", "latex", "html")
 VERBS = {

@@ -15,6 +15,7 @@ import pytest
 
 from lightning_tfm.atomic_io import to_json
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.housekeeping import retry
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.searches.sampling import Trials
 from lightning_tfm.queue.storages.backends import find_storage
@@ -222,10 +223,18 @@ def test_the_same_command_tries_once_more_what_may_go_on_now(tmp_path: Path) -> 
     stream = io.StringIO()
     launch("s", cells, tmp_path, train, stream, again=True)
     assert [now - before for now, before in zip(tried(), first, strict=True)] == [1, 1, 1, 0, 0], "once a command"
-    assert "failed before, tried once more: r0/1 (disk_full), r1/1 (refused), r2/1 (out_of_memory)" in stream.getvalue()
+    told = stream.getvalue()
+    assert "failed before, tried once more: r0/1 (disk_full), r1/1 (refused), r2/1 (out_of_memory)" in told
+    assert "s: disk_full: r0/1; when the cause is gone, the same command tries once more\n" in told
+    assert f"s: failed: r4/1; when the cause is mended: lightning-tfm runs retry s --out {tmp_path}, then" in told
+    assert "s: nan_loss: r3/1; the same run gives the same again\n" in told
     (tmp_path / "trouble").unlink()
     states = launch("s", cells, tmp_path, train, again=True)
     assert [state.state for state in states] == ["done", "done", "done", "failed", "failed"]
+    causes.clear()
+    assert retry(tmp_path, "s") == 2
+    states = launch("s", cells, tmp_path, lambda task: fake(task), again=True)
+    assert {state.state for state in states} == {"done"}, "the command that was named helps"
 
 
 def test_a_run_without_a_result_has_failed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from lightning_tfm.atomic_io import to_json
+from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
@@ -22,8 +24,9 @@ from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.weights import averaged, last
+from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
-from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study import Ablation, link
 from lightning_tfm.sums import signed
 from lightning_tfm.training.weight_files import verify
 from lightning_tfm.watch.run_state import Curve, RunState
@@ -251,7 +254,11 @@ def test_no_whole_checkpoint_is_refused_and_nothing_begins_again(stopped, tmp_pa
     for path in (run / "checkpoints").iterdir():
         path.write_bytes(path.read_bytes()[:-900])
     code, said = resumed(run)
-    assert code == 2 and "runs remove" in said and "step-00000016.ckpt" in said
+    assert code == 2 and "step-00000016.ckpt" in said
+    link(tmp_path / "studies" / "one", Cell("base", 1, run.name.ljust(64, "0"), 1.0))
+    remove = re.search(r"lightning-tfm (runs remove .+?), then the same command again", said)
+    assert main(shlex.split(remove[1])) == 0, "in a study, too"
+    assert not run.exists()
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ BELONGS = {
 }
 """option -> the actions that it belongs to"""
 NEEDS = {
-    "retry": "a run, see: runs list",
+    "retry": "a study or a run, see: status, runs list",
     "remove": "a run, see: runs list",
     "query": "a condition: 'h = 8 and ppl < 2.2'",
 }
@@ -35,7 +35,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         verb, "List runs, find some, retry failed ones, remove one, free disk space.", experiment=False
     )
     parser.add_action("list", "query", "retry", "remove", "gc")
-    parser.add_argument("run", nargs="?", help="start of a run's name; for query a condition: 'h = 8 and ppl < 2.2'")
+    parser.add_argument("run", nargs="?", help="start of a run's name; retry: or a study; query: 'h = 8 and ppl < 2.2'")
     parser.add_argument("--json", action="store_true", help="list or query as JSON")
     parser.add_argument("--columns", default="", help="query: more fields to show, separated by commas")
     parser.add_argument("--yes", action="store_true", help="gc: remove what it lists")
@@ -99,7 +99,7 @@ SHOWN = ("run", "state", *PRINTED, "study", "row", "seed")
 
 def _retried(queued: int) -> str:
     if not queued:
-        return "no study holds a failed cell of this run: nothing to queue again"
+        return "no study holds such a failed cell: nothing to queue again"
     return f"{plural(queued, 'cell')} queued; to run what is queued, repeat the command that started the study"
 
 

@@ -90,4 +90,4 @@ def _scope(report: Summary | Table) -> str:
 def _five(report: Summary | Table) -> str:
     first = min(report.seeds, default=1)
     seeds = f"{first}-{first + LEAST - 1}"
-    return f"Verdicts need {LEAST} seeds: the same command with --seeds {seeds}; finished runs are kept."
+    return f"Verdicts need {LEAST} seeds: sweep again with --seeds {seeds}; finished runs are kept."
