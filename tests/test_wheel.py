@@ -1,5 +1,6 @@
 """The package as it travels: built, installed into an empty folder, used outside any clone."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -55,6 +56,22 @@ def test_every_template_is_package_data():
     assert len(every_template()) > 30 and set(every_template()) <= packed
 
 
+UPLOT = {  # of the release 1.6.32, as its authors published it
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "LICENSE.uPlot": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+
+
+def test_what_others_wrote_is_as_they_published_it_with_their_licence():
+    folder = ROOT / "lightning_tfm/dashboard/vendored"
+    assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()} == UPLOT
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "lightning_tfm/dashboard/vendored/LICENSE.uPlot" in project["project"]["license-files"]
+    assert "vendored/*" in project["tool"]["setuptools"]["package-data"]["lightning_tfm.dashboard"]
+    assert "uPlot" in (ROOT / "docs/howto/dashboard.md").read_text()
+
+
 @pytest.mark.long
 def test_a_wheel_works_outside_the_clone(tmp_path):
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
@@ -77,6 +94,8 @@ def test_a_wheel_works_outside_the_clone(tmp_path):
     assert {"report.css", "report.js", "dashboard.css", "dashboard.js", "base.html"} < {
         Path(name).name for name in templates
     } and set(templates) <= set(names)
+    assert {f"lightning_tfm/dashboard/vendored/{name}" for name in UPLOT} < set(names)
+    assert [n for n in names if n.endswith("dist-info/licenses/lightning_tfm/dashboard/vendored/LICENSE.uPlot")]
     assert not [n for n in names if n.startswith(("experiments", "sweeps", "tests"))]
     subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)], check=True)
 

@@ -72,11 +72,15 @@ def blocks(template: str, names: list[str], **data: Any) -> dict[str, str]:
 
 @cache
 def asset(kind: str) -> bytes:
-    """The style sheet (css), which begins with the reports' own, or the script (js), which ends with their tooltip."""
-    theirs = Path(lightning_tfm.report.__file__).parent / "templates"
-    own = Path(__file__).parent / "templates" / f"dashboard.{kind}"
-    files = [*map(theirs.joinpath, SHARED), own] if kind == "css" else [own, theirs / "tips.js"]
-    return b"".join(file.read_bytes() for file in files)
+    """The style sheet (css), which begins with the reports' own, or the script (js), which ends with their tooltip; in
+    both what is uPlot's."""
+    theirs, here = Path(lightning_tfm.report.__file__).parent / "templates", Path(__file__).parent
+    own, uplot = here / "templates", here / "vendored"
+    files = {
+        "css": [*map(theirs.joinpath, SHARED), uplot / "uPlot.min.css", own / "dashboard.css"],
+        "js": [own / "charts.js", uplot / "uPlot.iife.min.js", own / "dashboard.js", theirs / "tips.js"],
+    }
+    return b"".join(file.read_bytes() + b"\n" for file in files[kind])
 
 
 def static(kind: str) -> str:

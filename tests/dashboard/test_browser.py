@@ -92,8 +92,6 @@ def test_axe_finds_nothing_to_mend_and_nothing_is_wider_than_a_phone(open_page, 
     page.set_viewport_size({"width": 400, "height": 900})
     page.wait_for_timeout(100)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    for letters in page.locator("figure.chart svg text").all()[:3]:
-        assert letters.evaluate("e => getComputedStyle(e).fontSize") == "11px"
     page.set_viewport_size({"width": 400 if scheme == "dark" else 1280, "height": 900})
     found = Axe().run(page, options=asked).response
     assert [f"{v['id']}: {v['nodes'][0]['html'][:200]} ({len(v['nodes'])})" for v in found["violations"]] == []
@@ -247,34 +245,52 @@ def test_a_condition_and_columns_of_any_field_are_asked_for_and_the_address_reme
     assert page.locator(".toggles button").count() == sum(run.state == "finished" for run in seen.values())
 
 
+OF = """id => {
+  const chart = charts.get(id), {bands, series, scales: {x, y}} = chart.drawn;
+  const curves = series.filter(s => s._paths && s.width > 1.2).length, raw = chart.shown.filter(s => s.front).length;
+  return {x: [x.min, x.max], y: [y.min, y.max], log: y.distr === 3, bands: bands.length, curves, raw};
+}"""
+"""a chart that is drawn: what its axes show, and of what"""
+
+
 def test_a_drag_shows_a_part_and_a_click_in_the_key_hides_a_curve(open_page):
     page = open_page("curves")
-    chart = page.locator("#chart-curves")
-    lines = chart.locator("polyline.curve")
-    assert lines.count() == 3 and chart.locator("polygon.band").count() > 0
+    chart, now = page.locator("#chart-curves"), lambda: page.evaluate(OF, "chart-curves")
+    whole, box = now(), chart.locator(".plot").bounding_box()
+    assert whole["curves"] == 3 and whole["bands"] > 0
     key = chart.get_by_role("button", name="A-h1")
     key.click()
-    assert lines.count() == 2 and key.get_attribute("aria-pressed") == "false"
+    assert now()["curves"] == 2 and key.get_attribute("aria-pressed") == "false"
     key.press("Enter")
-    assert lines.count() == 3
-    whole, box = chart.locator("text.tick").all_text_contents(), chart.locator(".plot").bounding_box()
+    assert now()["curves"] == 3
     page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 50)
     page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60)
-    assert chart.locator("rect.zoom").count() == 1
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=4)
     page.mouse.up()
-    assert chart.locator("text.tick").all_text_contents() != whole and lines.count() == 3
+    part = now()
+    assert whole["x"][0] < part["x"][0] < part["x"][1] < whole["x"][1] and part["curves"] == 3
+    left, right = page.evaluate("""() => {
+      const {ctx, bbox: {left, top, width, height}} = charts.get('chart-curves').drawn;
+      const {data} = ctx.getImageData(left, top, width, height), rows = [...Array(height).keys()];
+      return [2, width - 3].map(x => rows.some(y => data[4 * (y * width + x) + 3] > 200));
+    }""")
+    assert left and right, "lines go on to the edges of the plot"
     chart.get_by_role("button", name="Whole").click()
-    assert chart.locator("text.tick").all_text_contents() == whole
+    assert now()["x"] == whole["x"]
+    page.mouse.move(box["x"] + 10, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 10, box["y"] + box["height"] + 120, steps=4)
+    page.mouse.up()
+    assert page.evaluate("getSelection().toString()") == "", "beside an axis nothing is selected"
     chart.locator(".plot").focus()
     page.keyboard.press("Home")
     page.keyboard.press("+")
-    assert chart.locator("text.tick").all_text_contents() != whole
+    assert now()["x"] != whole["x"]
     page.keyboard.press("-")
-    assert chart.locator("text.tick").all_text_contents() == whole
+    assert now()["x"] == whole["x"]
     for axis in ("target_tokens", "seconds", "flops"):
         page.get_by_label("Across").select_option(axis)
-        assert chart.locator("text.tick").all_text_contents() != whole and lines.count() > 0, axis
+        assert now()["x"] != whole["x"] and now()["curves"] > 0, axis
     page.get_by_label("Group by").fill("")
     page.get_by_role("button", name="Show").click()
     page.wait_for_url("**by=&**")
@@ -283,41 +299,61 @@ def test_a_drag_shows_a_part_and_a_click_in_the_key_hides_a_curve(open_page):
 
 def test_charts_smooth_change_their_axes_and_are_read_by_keyboard(open_page):
     page = open_page("finished")
-    chart = page.locator("#chart-loss")
-    assert page.locator(".smooth").input_value() == "0" and chart.locator("polyline.raw").count() == 0
+    chart, now = page.locator("#chart-loss"), lambda: page.evaluate(OF, "chart-loss")
+    assert page.locator(".smooth").input_value() == "0" and now()["raw"] == 0
+    first = now()
     page.locator(".smooth").fill("0.6")
-    raw = chart.locator("polyline.raw").first.get_attribute("points")
-    smooth = chart.locator("polyline.curve:not(.raw)").first.get_attribute("points")
+    assert now()["raw"] == 2
     page.locator(".smooth").fill("0")
-    assert chart.locator("polyline.raw").count() == 0
-    assert chart.locator("polyline.curve").first.get_attribute("points") == raw != smooth
-    steps = chart.locator("text.tick").all_text_contents()
+    assert now() == first
     page.get_by_label("Across").select_option("seconds")
-    assert chart.locator("text.tick").all_text_contents() != steps
+    assert now()["x"] != first["x"]
     page.get_by_label("Across").select_option("step")
     chart.get_by_label("logarithmic").check()
-    assert chart.locator("polyline.curve").first.get_attribute("points") != raw
+    assert now()["log"] and not first["log"]
     chart.locator(".plot").focus()
     page.keyboard.press("Home")
     assert chart.locator(".readout").inner_text().startswith("50: loss ")
     page.keyboard.press("ArrowRight")
     assert "100: loss" in chart.locator(".plot").get_attribute("aria-label")
+    assert chart.locator(".u-cursor-x:not(.u-off)").count() == 1
     page.keyboard.press("Escape")
     assert chart.locator(".readout").inner_text().startswith("last: ")
     chart.locator(".plot").hover()
-    assert "loss" in chart.locator(".readout").inner_text() and chart.locator("line.cross").count() == 1
+    assert "loss" in chart.locator(".readout").inner_text()
+    assert "last" not in chart.locator(".readout").inner_text()
     for plot in page.locator(".plot").all():
-        assert plot.locator("polyline").count() > 0
+        assert plot.locator("canvas").count() == 1
+
+
+def test_a_chart_is_read_by_touch_and_turns_dark_with_the_page(browser, served):
+    page = browser.new_page(has_touch=True, viewport={"width": 400, "height": 900})
+    page.goto(served.url + addresses(served)["finished"])
+    chart = page.locator("#chart-loss")
+    chart.locator(".u-over").tap()
+    assert not chart.locator(".readout").inner_text().startswith("last")
+    stroke = "charts.get('chart-loss').drawn.series[1].stroke()"
+    light = page.evaluate(stroke)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"{stroke} !== '{light}'")
+    page.close()
+
+
+def test_in_the_key_of_a_search_s_curves_each_has_the_colour_of_its_line(open_page):
+    page = open_page("search")
+    keys = page.locator("#chart-dev .toggles li")
+    shown = [keys.nth(i).locator("span").get_attribute("class") for i in range(keys.count())]
+    drawn = page.evaluate("charts.get('chart-dev').shown.map(kind)")
+    assert shown == drawn and len(set(shown)) > 1
 
 
 STYLES = {  # of what the report page's sheets style, too: they may be cut otherwise one day
     "table": {
-        ".chart .curve": ("fill", "none"),
-        ".chart .grid": ("stroke-width", "0.6px"),
+        ".u-over": ("position", "absolute"),
         ".stack": ("height", "10px"),
     },
     "finished": {
-        ".curve:not(.raw)": ("stroke-width", "1.6px"),
+        ".plot": ("user-select", "none"),
         "ul.time": ("display", "flex"),
         "rect.g1": ("fill", None),
     },

@@ -1,0 +1,264 @@
+// Live charts: uPlot draws them; here is what a reader can do with them by pointer, by touch and by keyboard.
+'use strict';
+const DASHES = [[], [7, 3], [2, 3], [8, 3, 2, 3]];
+const css = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
+const kind = series => series.rest ? 'rest' : 'g' + series.colour;
+const short = value => {
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1).replace('.0e', 'e').replace('e+', 'e');
+  return size >= 1000 && value % 100 === 0 ? value / 1000 + 'K' : String(+value.toPrecision(4));
+};
+
+// on a logarithmic axis, as many round numbers as are of use
+function ticks(low, high) {
+  const tens = [];
+  for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++) tens.push(10 ** e);
+  for (const steps of [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9]]) {
+    const round = tens.flatMap(ten => steps.map(m => +(m * ten).toPrecision(6))).filter(v => v >= low && v <= high);
+    if (round.length >= 4) return round.length <= 12 ? round : round.filter((v, i) => i % 2 === 0);
+  }
+  const raw = (high - low) / 5, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].find(m => m * power >= raw * .999) * power, first = Math.ceil(low / step - 1e-9);
+  return Array.from({length: Math.floor(high / step + 1e-9) - first + 1}, (_, i) => +((first + i) * step).toPrecision(12));
+}
+
+function smoothed(points, weight) {
+  let mean = 0, share = 0;
+  return points.map(([x, y]) => {
+    mean = mean * weight + (1 - weight) * y;
+    share = share * weight + (1 - weight);
+    return [x, mean / share];
+  });
+}
+
+// the value of another axis at a step
+function at(table, x) {
+  const i = table.findIndex(p => p[0] >= x);
+  if (i < 0) return table.at(-1)?.[1] ?? x;
+  const [x1, y1] = table[i], [x0, y0] = i ? table[i - 1] : [0, 0];
+  return x1 === x0 ? y1 : y0 + (x - x0) / (x1 - x0) * (y1 - y0);
+}
+
+// the point of a curve at x; none where the curve has ended before
+function nearest(points, x) {
+  if (!points.length || x > points.at(-1)[0]) return null;
+  return points.reduce((best, p) => Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best);
+}
+
+class Chart {
+  constructor(figure) {
+    for (const part of ['plot', 'readout', 'pick', 'logs', 'toggles', 'whole']) this[part] = one('.' + part, figure);
+    this.drawn = this.at = this.zoom = this.near = null;
+    this.hidden = new Set();
+    this.show(JSON.parse(one('script[type="application/json"]', figure).textContent));
+    this.pick?.addEventListener('change', () => this.draw());
+    this.logs?.addEventListener('change', () => this.draw());
+    this.whole.addEventListener('click', () => this.within(null));
+    this.plot.addEventListener('keydown', event => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.plot);
+  }
+
+  show(data) {
+    this.data = data;
+    const names = data.series.map(s => s.name), before = this.pick?.value;
+    if (names.join('|') !== this.names) {
+      this.names = names.join('|');
+      this.pick?.replaceChildren(new Option('all', ''), ...names.map(name => new Option(name, name)));
+      if (names.includes(before)) this.pick.value = before;
+      this.toggles?.replaceChildren(...data.series.map(s => this.toggle(s)));
+    }
+    this.draw();
+  }
+
+  // an entry of the key, which hides its curve and shows it again
+  toggle(series) {
+    const entry = document.createElement('li'), button = document.createElement('button'), mark = document.createElement('span');
+    mark.className = kind(series);
+    mark.textContent = this.data.dots && !series.line ? '● ' : series.dashed ? '╍ ' : ['━ ', '╍ ', '┅ ', '┉ '][series.dash ?? 0];
+    mark.setAttribute('aria-hidden', 'true');
+    const name = document.createElement('bdi'), press = () => button.setAttribute('aria-pressed', String(!this.hidden.has(series.name)));
+    name.textContent = series.name;
+    button.type = 'button';
+    button.append(mark, name);
+    button.addEventListener('click', () => {
+      this.hidden.delete(series.name) || this.hidden.add(series.name);
+      press();
+      this.draw();
+    });
+    press();
+    entry.append(button);
+    return entry;
+  }
+
+  // what is drawn: of each series its points over the chosen axis, and smoothed ones in front of them
+  lines() {
+    const weight = this.data.dots ? 0 : +(one('.smooth')?.value ?? 0), axis = one('.across')?.value ?? 'step', log = this.log;
+    return this.data.series.filter(s => !this.hidden.has(s.name) && (axis === 'step' || s.across?.[axis])).map(s => {
+      const over = points => points.filter(p => !log || p[1] > 0).map(([x, ...ys]) => [axis === 'step' ? x : at(s.across[axis], x), ...ys]);
+      const points = over(s.points);
+      return {...s, points, front: weight ? smoothed(points, weight) : null, band: over(s.band ?? [])};
+    }).filter(s => s.points.length);
+  }
+
+  draw() {
+    const width = this.plot.clientWidth;
+    if (!width) return;
+    this.log = this.logs ? this.logs.checked : this.data.log;
+    this.shown = this.lines();
+    this.drawn?.destroy();
+    this.drawn = null;
+    if (!this.shown.length) {
+      this.readout.textContent = 'nothing yet';
+      return;
+    }
+    this.named = this.shown.length <= 6 && width > 420 && this.shown.length > 1;
+    const right = this.named ? Math.min(width / 4, 6.3 * Math.max(...this.shown.map(s => s.name.length)) + 10) : 12;
+    const {columns, series, bands} = this.columns();
+    const axis = {stroke: css('soft'), grid: {stroke: css('rule'), width: .6}, ticks: {show: false}, font: '11px system-ui, sans-serif'};
+    const labels = (u, values) => values.map(short), log = this.log;
+    this.drawn = new uPlot({
+      width, height: this.plot.clientHeight, padding: [8, right, 0, 0], legend: {show: false}, focus: {alpha: .15}, series, bands,
+      scales: {x: {time: false}, y: {distr: log ? 3 : 1, range: (u, low, high) => this.range(low, high)}},
+      axes: [{...axis, size: 26, gap: 4, space: 90, values: labels},
+        {...axis, size: 48, gap: 5, space: 36, values: labels, ...(log ? {splits: (u, i, low, high) => ticks(low, high), filter: (u, splits) => splits} : {})}],
+      cursor: {y: false, points: {show: false}, drag: {setScale: false, dist: 8}, bind: {dblclick: () => () => this.within(null)}},
+      hooks: {draw: [u => this.ends(u)], setCursor: [u => this.look(u)], setSelect: [u => this.select(u)]},
+    }, columns, this.plot);
+    this.drawn.over.addEventListener('pointermove', event => {
+      if (event.pointerType === 'touch') this.drawn.setCursor({left: event.offsetX, top: event.offsetY});
+    });
+    this.within(this.zoom);
+    if (this.pick?.value) this.focus(this.pick.value);
+    this.say();
+  }
+
+  // a column of x and, of each series, those of its points, of what is in front, and of the two edges of its band
+  columns() {
+    const series = [{}], tables = [], bands = [], few = this.shown.length <= 6;
+    const add = (points, k, look) => {
+      tables.push([points.map(p => p[0]), points.map(p => p[k])]);
+      return series.push({pxAlign: 0, points: {show: false}, ...look}) - 1;
+    };
+    for (const s of this.shown) {
+      const colour = css(s.rest ? 'open' : 'g' + s.colour), dots = this.data.dots && !s.line;
+      const dash = s.dashed ? [6, 4] : DASHES[s.dash ?? 0];
+      if (s.band.length) {
+        const edge = {stroke: 'transparent', auto: few}, pair = [add(s.band, 2, edge), add(s.band, 1, edge)];
+        bands.push({series: pair, fill: () => few || this.near === s.name ? colour + '28' : 'transparent'});
+      }
+      if (s.front) add(s.points, 1, {stroke: colour + '48', width: 1, dash});
+      const points = {show: dots || s.points.length === 1, size: 6, stroke: colour, fill: colour, width: 0};
+      const look = {stroke: colour, width: s.rest ? 1 : 1.6, dash, points, ...(dots ? {paths: () => null} : {})};
+      s.column = add(s.front ?? s.points, 1, look);
+    }
+    return {columns: uPlot.join(tables), series, bands};
+  }
+
+  range(low, high) {
+    for (const x of this.zoom ?? []) for (const {points} of this.shown) if (x > points[0][0] && x < points.at(-1)[0]) {
+      const y = at(points, x);  // lines that go on beyond the edges of a part
+      [low, high] = [Math.min(low ?? y, y), Math.max(high ?? y, y)];
+    }
+    if (low === null) return this.log ? [1, 10] : [0, 1];
+    if (this.log) {
+      const pad = high / low > 1 + 1e-6 ? (high / low) ** .05 : 1.5;
+      return [low / pad, high * pad];
+    }
+    const pad = high - low > Math.abs(high) * 1e-6 ? (high - low) * .06 : Math.abs(high) * .1 || 1;
+    return [low - pad, high + pad];
+  }
+
+  // all of the axis, or a part of it
+  within(zoom) {
+    this.zoom = zoom;
+    this.whole.hidden = !zoom;
+    if (!this.drawn) return;
+    const xs = this.drawn.data[0], first = Math.min(xs[0], this.data.x0 ?? Infinity);
+    const last = Math.max(xs.at(-1), one('.across')?.selectedIndex ? -Infinity : this.data.x1 ?? -Infinity);
+    const [min, max] = zoom ?? (first === last ? [first - .5, last + .5] : [first, last]);
+    this.drawn.batch(u => {
+      u.setScale('x', {min, max});
+      u.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
+    });
+    if (this.at !== null) this.go(this.at);
+  }
+
+  select(u) {
+    const {left, width} = u.select;
+    if (width > 8) this.within([u.posToVal(left, 'x'), u.posToVal(left + width, 'x')]);
+  }
+
+  // the names of curves where they end, apart from each other
+  ends(u) {
+    if (!this.named) return;
+    const {ctx, bbox} = u, scale = devicePixelRatio, step = 12 * scale, labels = [];
+    for (const s of this.shown) {
+      const end = (s.front ?? s.points).at(-1), y = u.valToPos(end[1], 'y', true);
+      labels.push({s, y: Math.min(bbox.top + bbox.height, Math.max(bbox.top, y))});
+    }
+    labels.sort((a, b) => a.y - b.y).forEach((l, i) => { if (i) l.y = Math.max(l.y, labels[i - 1].y + step); });
+    const over = Math.max(0, labels.at(-1).y - bbox.top - bbox.height);
+    ctx.save();
+    Object.assign(ctx, {font: 11 * scale + 'px system-ui, sans-serif', textAlign: 'left', textBaseline: 'middle'});
+    for (const {s, y} of labels) {
+      ctx.fillStyle = css(s.rest ? 'open' : 'g' + s.colour);
+      ctx.globalAlpha = this.near && this.near !== s.name ? .3 : 1;
+      ctx.fillText(s.name.slice(0, Math.floor(this.plot.clientWidth / 24)), bbox.left + bbox.width + 6 * scale, y - over);
+    }
+    ctx.restore();
+  }
+
+  focus(name) {
+    const series = this.shown.find(s => s.name === name);
+    this.drawn.setSeries(series ? series.column : null, {focus: true});
+  }
+
+  // where the cursor is: the nearest step, and the curve that it is on
+  look(u) {
+    const {idx, left, top} = u.cursor;
+    this.at = idx === null || idx === undefined || left < 0 ? null : u.data[0][idx];
+    let far = 18, near = null;
+    if (this.at !== null && this.shown.length > 1) for (const s of this.shown) {
+      const p = nearest(s.front ?? s.points, this.at);
+      const d = p ? Math.hypot(u.valToPos(p[1], 'y') - top, u.valToPos(p[0], 'x') - u.valToPos(this.at, 'x')) : far;
+      if (d < far) { far = d; near = s.name; }
+    }
+    if (near !== this.near) {
+      this.near = near;
+      this.focus(near ?? this.pick?.value);
+    }
+    this.say();
+  }
+
+  // at a step, or of each curve the last, never smoothed
+  say() {
+    const picked = this.pick?.value, values = [];
+    for (const s of this.shown) {
+      const p = this.at === null ? s.points.at(-1) : nearest(s.points, this.at);
+      if (p && (!picked || s.name === picked)) values.push([s.name, p[1]]);
+    }
+    const mine = values.filter(([name]) => name === this.near), some = (mine.length ? mine : values).slice(0, 6), rest = values.length - some.length;
+    const words = some.map(([name, y]) => (this.shown.length > 1 ? name + ' ' : '') + short(y)).join(', ');
+    this.readout.textContent = (this.at === null ? 'last: ' : short(this.at) + ': ') + words + (rest > 0 && !mine.length ? ', and ' + rest + ' more' : '');
+    this.plot.setAttribute('aria-label', this.data.title + ', ' + this.readout.textContent);
+  }
+
+  go(x) {
+    this.drawn.setCursor(x === null ? {left: -10, top: -10} : {left: this.drawn.valToPos(x, 'x'), top: -99});
+  }
+
+  key(event) {
+    if (!this.drawn) return;
+    const way = {ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity}[event.key], {min, max} = this.drawn.scales.x;
+    if (event.key === 'Escape') this.go(null);
+    else if (event.key === '-') this.within(null);
+    else if (event.key === '+' && this.at !== null) {
+      const half = (max - min) / 4, middle = Math.min(max - half, Math.max(min + half, this.at));
+      this.within([middle - half, middle + half]);
+    } else if (way !== undefined) {
+      event.preventDefault();
+      const xs = this.drawn.data[0].filter(x => x >= min && x <= max), here = this.at === null ? xs.length : xs.indexOf(this.at);
+      this.go(xs[Math.min(xs.length - 1, Math.max(0, here + way))] ?? null);
+    }
+  }
+}
