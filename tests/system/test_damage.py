@@ -26,7 +26,8 @@ from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.weights import averaged, last
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
-from lightning_tfm.study.study import Ablation, link
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import link
 from lightning_tfm.sums import signed
 from lightning_tfm.training.weight_files import verify
 from lightning_tfm.watch.run_state import Curve, RunState
