@@ -187,6 +187,8 @@ class RunState:
     """per target token, as last written down"""
     text: str = ""
     """first 16 digits of the fingerprint of the dev text it is scored on, where a study has another than its curve"""
+    validated_on: str = ""
+    """those of its curve, while it trains; empty in files of older versions"""
     ppl: float | None = None
     """of the dev text: final, or the last one so far"""
     best_ppl: float | None = None
@@ -371,6 +373,7 @@ class Reader:
             loss=curve.last("loss"),
             ppl=validated[-1] if validated else None,
             best_ppl=min(validated, default=None),
+            validated_on=next((line["dev"] for line in reversed(curve.lines) if "dev" in line), ""),
             started=attempts[0].started if attempts else None,
             changed=max(heard, default=None),
             written=written[0] / 1e9 if written else None,

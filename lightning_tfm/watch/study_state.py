@@ -225,7 +225,7 @@ class Watch:
         """A run with the scores of the study's own evaluation, which may have come later than the run; damaged where
         they are."""
         run = self.runs[cell.training_hash]
-        if self.study is None or run.record is None:
+        if self.study is None or (run.record is None and not run.validated_on):
             return run
         if cell.row not in self._evaluations:  # of a row that somebody else added or dropped: none
             foreign = isinstance(self.study, Ablation) and all(row.name != cell.row for row in self.study.rows)
@@ -234,12 +234,15 @@ class Watch:
         (evaluation, test), folder = self._evaluations[cell.row], RunFolder(self.root, cell.training_hash)
         if not evaluation:
             return run
+        text = self.study.texts(cell, self.root).dev
+        if run.record is None:
+            other = run.validated_on != text[:16]
+            return replace(run, text=text[:16], ppl=None, best_ppl=None, curve=()) if other else run
         if (record := without_other_test(run.record, test)) is not run.record:
             run = replace(run, record=record)
         score = self._score(folder.scores(evaluation) / f"{self.study.base.data.dev}.json")
         found = as_scored(record, score, evaluation)
         if not record.scored_by(evaluation):
-            text = self.study.texts(cell, self.root).dev
             if record.data.dev not in ("", text):
                 run = replace(run, text=text[:16], best_ppl=None, curve=())
         if not isinstance(found, RunRecord):

@@ -237,6 +237,30 @@ def test_a_run_of_two_studies_has_in_each_the_score_on_its_dev_text_or_none(made
         found.run("base", 2)
 
 
+def test_a_run_in_training_of_two_studies_has_a_perplexity_where_its_dev_text_is_the_study_s(made):
+    study = made.table("one", ["base", "A-h1"], seeds=[1])
+    made.fill(study)
+    save(replace(study, name="two", prints=Fingerprints("t" * 64, "f" * 64)), made.root)
+    other, running = (RunFolder(made.root, cell.training_hash) for cell in study.cells())
+    running.result.unlink()
+    for folder in (other, running):
+        lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+        marked = [line | ({"dev": PRINTS.dev[:16]} if "dev_ppl" in line else {}) for line in lines]
+        folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in marked))
+    last = [line["dev_ppl"] for line in lines if "dev_ppl" in line]
+
+    seen = Board(made.root, every=0).look()
+    one, two = (seen.studies[name].runs[running.path.name] for name in ("one", "two"))
+    assert (one.ppl, one.best_ppl) == (last[-1], min(last)) and one.curve
+    assert (two.ppl, two.best_ppl, two.curve) == (None, None, ()) and two.loss == one.loss
+    pages = CurvesPages(RunPages(Board(made.root, every=0)))
+    assert len(pages.page(seen, QUERY.format("one"), "", "dev_ppl").charts["chart-curves"].curves) == 2
+    assert not pages.page(seen, QUERY.format("two"), "", "dev_ppl").charts
+    for name, ppl in (("one", last[-1]), ("two", None)):
+        query = json.loads(call("runs", "query", QUERY.format(name), "--json", f"--out={made.root}").out)
+        assert {found["run"]: found["ppl"] for found in query}[running.path.name] == ppl
+
+
 def test_a_test_score_is_shown_in_no_study_of_another_test_text(made):
     study = made.table("one", ["base"], seeds=[1])
     made.fill(study)
