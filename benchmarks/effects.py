@@ -21,10 +21,9 @@ from datetime import date
 import numpy as np
 import scipy
 
-from lightning_tfm.report.across.comparison import minus
+from lightning_tfm.report.across.comparison import minus, two_sided
 from lightning_tfm.report.analyses import factors
 from lightning_tfm.report.analyses.factors import Effect
-from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA
@@ -70,10 +69,9 @@ def false_comparison(rng: np.random.Generator, kind: str, rows: int) -> bool:
     for _ in range(2):
         y_RS = noise(rng, kind, rows + 1)
         d = statistics.compare(y_RS.mean(1), y_RS.var(1, ddof=1), n_R, statistics.SentenceNoise(zero_R, zero_R))
-        known = zip(d.estimate[1:], d.se[1:], d.df[1:], d.p[1:], strict=True)
-        sides.append([Difference("", "", None, estimate=a, se=b, df=f, p=p) for a, b, f, p in known])
-    p = [minus(two, one).p for one, two in zip(*sides, strict=True)]
-    return bool((benjamini_hochberg(np.array(p, dtype=float)) < ALPHA).any())
+        sides.append(statistics.Estimate(d.estimate[1:], d.se[1:], d.df[1:]))
+    one, two = sides
+    return bool((benjamini_hochberg(two_sided(minus(two, one))) < ALPHA).any())
 
 
 def main() -> None:

@@ -94,7 +94,7 @@ ONLY_IN = {
     "wandb": {"queue"},
     "tensorboard": set(),  # through torch.utils.tensorboard
     "mlflow": set(),
-    "pandas": {"judging"},
+    "pandas": {"judging", "report"},
     "sacrebleu": {"corpus_metrics", "bleu"},
     "sentencepiece": {"data"},
     "jinja2": {"report", "dashboard"},

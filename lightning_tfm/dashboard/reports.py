@@ -102,12 +102,10 @@ class Reports:
         return made.render("html", live=now, link=_own_page)
 
     def _compared(self, names: Sequence[str]) -> str:
-        from lightning_tfm.report.across import comparison_text
         from lightning_tfm.report.across.comparison import compare
         from lightning_tfm.report.build import make
         from lightning_tfm.report.render.analysis import render
 
         for name in names:
             load_as(Ablation, self._root, name)
-        made = compare([make(name, self._root) for name in names])
-        return render(comparison_text.analysis(made), "html")
+        return render(compare([make(name, self._root) for name in names]), "html")

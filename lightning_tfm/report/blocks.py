@@ -9,6 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lightning_tfm.report.charts.forest import Forest
+
 
 @dataclass(frozen=True)
 class Column:
@@ -91,6 +93,14 @@ class Widest:
 
 
 @dataclass(frozen=True)
+class Main:
+    """The picture that answers: on a page drawn, in a terminal as text where it has such a form."""
+
+    picture: Forest
+    title: str = ""
+
+
+@dataclass(frozen=True)
 class Figures:
     """Pictures of a page, each with its caption, side by side; text leaves them out."""
 
@@ -126,7 +136,7 @@ class Fold:
     blocks: "Sequence[Block]"
 
 
-Block = Table | Widest | Figures | Text | Notes | Fold
+Block = Table | Widest | Main | Figures | Text | Notes | Fold
 
 
 @dataclass(frozen=True)

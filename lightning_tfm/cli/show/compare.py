@@ -27,7 +27,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, ABOUT[verb], experiment=False)
     parser.add_argument("studies", nargs="+", help="names under <out>/studies, or folders of studies")
     if verb == "pool":
-        about = "studies whose texts are of one kind, held out together; repeatable [those of one corpus and folder]"
+        about = "studies whose texts are of one kind, which is said; repeatable [those of one corpus and folder]"
         parser.add_argument("--family", action="append", default=[], metavar="A,B", help=about)
     if verb == "ladder":
         about = "parameters of base, in millions, to extrapolate to [65, the paper's]"
@@ -45,7 +45,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.report.build import make
 
     reports = [make(name, root) for root, name in places]
-    said = _analysed(verb, reports, [name for _, name in places], options)
+    said = _analysed(verb, reports, options)
     return deliver(said, options, folder_of(*places[0]) / f"{verb}.html")
 
 
@@ -73,21 +73,16 @@ def _check(verb: str, options: dict[str, Any], places: list[tuple[Path, str]]) -
         raise UserError(f"--family={name}: {nearest(name, names)}")
 
 
-def _analysed(verb: str, reports: "list[Report]", names: list[str], options: dict[str, Any]) -> "Analysis":
+def _analysed(verb: str, reports: "list[Report]", options: dict[str, Any]) -> "Analysis":
     if verb == "ladder":
-        from lightning_tfm.report.across import scaling, scaling_text
+        from lightning_tfm.report.across.scaling import ladder
 
-        return scaling_text.analysis(scaling.ladder(reports, 1e6 * options["target"]))
+        return ladder(reports, 1e6 * options["target"])
+    if verb == "pool":
+        from lightning_tfm.report.across.meta_analysis import pool
 
-    from lightning_tfm.report.across import comparison, comparison_text
+        return pool(reports, {name: family for family in options["family"] for name in family.split(",")})
 
-    compared = comparison.compare(reports)
-    if verb == "compare":
-        return comparison_text.analysis(compared)
+    from lightning_tfm.report.across.comparison import compare
 
-    from lightning_tfm.report.across import meta_analysis, meta_analysis_text
-
-    texts = {name: report.cells.study.base.data for name, report in zip(names, reports, strict=True)}
-    families = {name: f"{text.corpus} {text.folder}" for name, text in texts.items()}
-    families |= {name: family for family in options["family"] for name in family.split(",")}
-    return meta_analysis_text.analysis(meta_analysis.pool(compared, families))
+    return compare(reports)

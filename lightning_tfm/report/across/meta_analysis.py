@@ -1,4 +1,4 @@
-"""Rows over corpora as random effects: what a row does on average over corpora, and what an unseen corpus would show.
+"""`pool`, rows over corpora as random effects: what a row does on average over corpora, and on an unseen one.
 
 Of a row y_k is the difference to base in study k, as the metric is tested, v_k its squared standard error over seeds
 (stats/statistics.py). The studies are taken as a sample of corpora: y_k ~ N(theta_k, v_k), theta_k ~ N(mu, tau^2).
@@ -12,65 +12,44 @@ Of a row y_k is the difference to base in study k, as the metric is tested, v_k 
 - I^2 = max(0, (Q - (K - 1)) / Q), Q the sum above at tau^2 = 0 (Higgins and Thompson 2002): the share of the spread
   between studies that seeds do not explain.
 
-How well that foresees is tried on the studies themselves, a family of texts at a time: its studies are held out, and
-each of their differences either is within mu ± t_(K - 2) sqrt(tau^2 + se^2 + v) of the others or is not, with v of
-the difference that is held out. Studies of one family (of one corpus and folder, unless said otherwise) are not
-an independent sample of corpora; within the pool each counts as one.
+How well that foresees is tried by benchmarks/foresight.py. Studies of one family (of one corpus and folder, unless said
+otherwise) are not an independent sample of corpora; within the pool each counts as one.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import brentq
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.report.across.comparison import Asked, Comparison
+from lightning_tfm.plural_words import plural
+from lightning_tfm.report.across.long import by_name, deciding, heading, labels, long, question, shared_runs
+from lightning_tfm.report.across.wording import informative, interval, p_words, records, signed
+from lightning_tfm.report.blocks import Block, Cell, Column, Main, Notes, Section, Table
+from lightning_tfm.report.build import Report
+from lightning_tfm.report.charts.forest import Entry, Forest, Line, finding, tally
+from lightning_tfm.report.charts.study_forest import axis_of
+from lightning_tfm.report.render.analysis import Analysis
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, t_isf, t_sf
-from lightning_tfm.report.to_json import rounded
+from lightning_tfm.report.tables.columns import titled
+from lightning_tfm.report.wording.word import Word
 
 LEAST = 3
 """studies of a row: with fewer nothing is said of an unseen corpus"""
 SCOPE = "over corpora: this scale"
 
 
-@dataclass(frozen=True)
-class Effects:
-    """One row over K studies (see above)."""
-
-    mu: float
-    se: float
-    tau: float
-    I2: float
-    K: int
-
-    @property
-    def p(self) -> float:
-        """Two-sided."""
-        return float(2 * t_sf(abs(self.mu) / self.se, self.K - 1))
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Of mu, 95 %."""
-        half = float(t_isf(ALPHA / 2, self.K - 1)) * self.se
-        return self.mu - half, self.mu + half
-
-    def half_width(self, variance: float = 0.0) -> float:
-        """Of the 95 % interval for an unseen corpus, observed with an error of this variance."""
-        return float(t_isf(ALPHA / 2, self.K - 2)) * math.sqrt(self.tau**2 + self.se**2 + variance)
-
-    @property
-    def unseen(self) -> tuple[float, float]:
-        half = self.half_width()
-        return self.mu - half, self.mu + half
+# --- the numbers ---
 
 
-def random_effects(y: Sequence[float], v: Sequence[float]) -> Effects:
-    """Of the estimates `y` with the variances `v` (above 0), from three on."""
+def random_effects(y: Sequence[float], v: Sequence[float]) -> dict[str, float]:
+    """Of the estimates `y` with the variances `v` (above 0), from three on; p is not corrected."""
     y_K, v_K = np.asarray(y, dtype=float), np.asarray(v, dtype=float)
     K = len(y_K)
 
@@ -82,140 +61,167 @@ def random_effects(y: Sequence[float], v: Sequence[float]) -> Effects:
     most = K * float(np.ptp(y_K)) ** 2  # there the sum is below K - 1
     tau2 = float(brentq(lambda x: spread(x) - (K - 1), 0.0, most, xtol=1e-15, rtol=1e-12)) if Q > K - 1 else 0.0
     w_K = 1 / (v_K + tau2)
+    mu = float((w_K * y_K).sum() / w_K.sum())
     se = math.sqrt(max(1.0, spread(tau2) / (K - 1)) / w_K.sum())
-    I2 = max(0.0, (Q - (K - 1)) / Q) if Q > 0 else 0.0
-    return Effects(float((w_K * y_K).sum() / w_K.sum()), se, math.sqrt(tau2), I2, K)
+    half = float(t_isf(ALPHA / 2, K - 1)) * se
+    wide = half_width(tau2, se, K)
+    return {
+        **{"studies": K, "estimate": mu, "se": se, "lower": mu - half, "upper": mu + half},
+        **{"p": float(2 * t_sf(abs(mu) / se, K - 1)), "unseen lower": mu - wide, "unseen upper": mu + wide},
+        **{"tau": math.sqrt(tau2), "I2": max(0.0, (Q - (K - 1)) / Q) if Q > 0 else 0.0},
+    }
 
 
-@dataclass(frozen=True)
-class PooledEffect:
-    """A row in one metric, as tested."""
-
-    metric: str
-    studies: int
-    estimate: float
-    se: float
-    lower: float
-    """of the 95 % interval, as is `upper`"""
-    upper: float
-    p: float
-    """corrected over the rows by Benjamini and Hochberg"""
-    unseen_lower: float
-    """what an unseen corpus would show, 95 %"""
-    unseen_upper: float
-    tau: float
-    I2: float
-    word: str
-    """better, worse, undecided; over corpora"""
+def half_width(tau2: float, se: float, K: int, variance: float = 0.0) -> float:
+    """Of the 95 % interval for an unseen corpus, observed with an error of this variance."""
+    return float(t_isf(ALPHA / 2, K - 2)) * math.sqrt(tau2 + se**2 + variance)
 
 
-@dataclass(frozen=True)
-class PooledRow:
-    row: str
-    by_metric: dict[str, PooledEffect]
+def pooled(lines: pd.DataFrame) -> pd.DataFrame:
+    """Of each row and metric of `lines` (long.py) with an interval in enough studies `random_effects`, p corrected over
+    the rows of the metric, and a word."""
+    known = lines[lines.se > 0].groupby(["metric", "row"], sort=False).filter(lambda of: len(of) >= LEAST)
+    of = known.groupby(["row", "metric"], sort=False)
+    made = pd.DataFrame([dict(row=k, metric=m) | random_effects(own.estimate, own.se**2) for (k, m), own in of])
+    if made.empty:
+        return made
+    made["p"] = made.groupby("metric")["p"].transform(lambda p: benjamini_hochberg(p.to_numpy()))
+    better = [METRICS[m].better(x) for m, x in zip(made.metric, made.estimate, strict=True)]
+    words = np.where(better, Word.BETTER.value, Word.WORSE.value)
+    return made.assign(word=np.where(made.p < ALPHA, words, Word.UNDECIDED.value))
 
 
-@dataclass(frozen=True)
-class Foresight:
-    """How many differences of held-out families were where the other studies put them, in one metric."""
-
-    metric: str
-    cases: int
-    covered: int
-    half_width: float
-    """median, as the metric is tested, with the held-out error"""
-    families: list[str]
-    """that could be held out"""
+# --- for people ---
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Everything `pool` says."""
-
-    studies: list[str]
-    families: dict[str, list[str]]
-    """first study of each -> its studies"""
-    rows: list[PooledRow]
-    foresight: list[Foresight]
-    left_out: list[str]
-    shared: list[str]
-    """runs that studies have in common"""
-    labels: dict[str, str] = field(default_factory=dict, metadata={"key": ""})
-    """row -> what people call it"""
-    asked: Asked = field(default_factory=Asked, metadata={"key": ""})
-
-
-def pool(comparison: Comparison, families: Mapping[str, str]) -> Pool:
-    """The rows of a comparison over its studies. `families`: study -> name of its family.
+def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> Analysis:
+    """The rows over the studies. `kinds`: study -> name of the family of its text, by default its corpus and folder.
 
     Raises UserError where fewer than three studies are given, or no row is in as many.
     """
-    studies = [side.study for side in comparison.sides]
+    studies = list(by_name(reports))
     if len(studies) < LEAST:
         raise UserError(f"pool {' '.join(studies)}: an unseen corpus takes {LEAST} studies, {len(studies)} given")
-    metrics = comparison.metrics
-    known = {
-        (row.name, metric): _known(comparison, i, metric) for i, row in enumerate(comparison.rows) for metric in metrics
-    }
-    enough = {key: of for key, of in known.items() if len(of) >= LEAST}
-    names = [row.name for row in comparison.rows if any((row.name, metric) in enough for metric in metrics)]
-    few = [row.name for row in comparison.rows if row.name not in names]
-    left_out = [*comparison.left_out, *(f"{name}: an interval in fewer than {LEAST} studies" for name in few)]
-    if not names:
+    lines, left_out = long(reports)
+    made = pooled(lines)
+    rows = list(made.row.unique()) if len(made) else []
+    few = [row for row in lines.row.unique() if row not in rows]
+    left_out += [f"{row}: an interval in fewer than {LEAST} studies" for row in few]
+    if not rows:
         raise UserError(f"no row has an interval in {LEAST} of the studies {', '.join(studies)}: {'; '.join(left_out)}")
-    by_row: dict[str, dict[str, PooledEffect]] = {name: {} for name in names}
-    for metric in metrics:
-        found = {name: random_effects(*_parts(enough[name, metric])) for name in names if (name, metric) in enough}
-        adjusted = benjamini_hochberg(np.array([effect.p for effect in found.values()]))
-        for (name, effect), p in zip(found.items(), adjusted, strict=True):
-            by_row[name][metric] = _pooled(metric, effect, float(p))
     groups: dict[str, list[str]] = {}
-    for study in studies:
-        groups.setdefault(families[study], []).append(study)
-    foresight = [one for metric in metrics if (one := _foresight(metric, known, groups)) is not None]
-    rows = [PooledRow(name, by_metric) for name, by_metric in by_row.items()]
-    kinds, named = {of[0]: of for of in groups.values()}, (comparison.labels, comparison.asked)
-    return rounded(Pool(studies, kinds, rows, foresight, left_out, comparison.shared, *named))
+    for study, report in by_name(reports).items():
+        text = report.cells.study.base.data
+        groups.setdefault((kinds or {}).get(study, f"{text.corpus} {text.folder}"), []).append(study)
+    families = {of[0]: of for of in groups.values()}
+    drawn = picture(lines, made, labels(reports))
+    tables: list[Block] = [
+        table(made[made.metric == m], labels(reports), studies, m) for m in METRICS if m in set(made.metric)
+    ]
+    notes = [*_notes(made, studies, families, shared_runs(reports)), *left_out]
+    return Analysis(
+        heading(reports, "pooled"),
+        question(reports),
+        "pool",
+        f"{plural(len(rows), 'row')} over {len(studies)} studies",
+        [
+            Section("picture", "Over corpora", [Main(drawn)]),
+            Section("rows", "Rows over corpora", tables),
+            Section("method", "How to read this", [Notes(notes)]),
+        ],
+        data := records(made),
+        {"studies": studies, "families": families, "rows": data, "left out": left_out, "shared": shared_runs(reports)},
+        schema=2,
+        headline=[drawn.title],
+        scope=drawn.scope,
+    )
 
 
-Known = dict[str, tuple[float, float]]
-"""study -> (difference to base, its variance)"""
+def picture(lines: pd.DataFrame, made: pd.DataFrame, names: Mapping[str, str]) -> Forest:
+    """Corpora as dots, their mean with its interval, and around it the interval for an unseen corpus."""
+    studies, metric = list(lines.study.unique()), deciding(list(made.metric.unique()))
+    axis, drawn = axis_of(METRICS[metric]), []
+    of_metric = made[made.metric == metric].sort_values(
+        "estimate", ascending=not METRICS[metric].lower_is_better, kind="stable"
+    )
+    for r in of_metric.to_dict("records"):
+        own = lines[(lines.row == r["row"]) & (lines.metric == metric) & (lines.se > 0)]
+        dots = [(study, _value(metric, x)) for study, x in zip(own.study, own.estimate, strict=True)]
+        drawn.append(
+            Line(names.get(r["row"]) or r["row"], [_entry(r, metric, dots)], r["row"] * bool(names.get(r["row"])))
+        )
+    words = tally(drawn, "", "")
+    return Forest(
+        finding(axis, drawn, lead=f"on average over {len(studies)} corpora "),
+        " ".join(filter(None, [words, f"One scale; {', '.join(studies)} are taken for a sample of corpora."])),
+        [axis],
+        drawn,
+        asks="Over corpora",
+        here="mean over corpora",
+        dots="a corpus",
+        outer="95 % of unseen corpora",
+    )
 
 
-def _known(comparison: Comparison, i: int, metric: str) -> Known:
-    found = {}
-    for side, place in zip(comparison.sides, comparison.rows[i].places, strict=True):
-        d = place.difference.get(metric) if place else None
-        if d is not None and d.estimate is not None and d.se:
-            found[side.study] = (d.estimate, d.se**2)
-    return found
+def _value(metric: str, tested: float) -> float:
+    return METRICS[metric].shown(float(tested))
 
 
-def _parts(known: Known) -> tuple[list[float], list[float]]:
-    return [y for y, _ in known.values()], [v for _, v in known.values()]
+def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]]) -> Entry:
+    estimate, low, high = (_value(metric, r[key]) for key in ("estimate", "lower", "upper"))
+    unseen = r["unseen lower"], r["unseen upper"]
+    outer = (_value(metric, unseen[0]), _value(metric, unseen[1])) if informative(metric, *unseen) else None
+    tip = [f"an unseen corpus, 95 %: {interval(metric, *unseen)}"]
+    return Entry(estimate, low, high, r["word"], dots=dots, outer=outer, tip=tip)
 
 
-def _pooled(metric: str, found: Effects, p: float) -> PooledEffect:
-    word = "undecided" if not p < ALPHA else "better" if METRICS[metric].better(found.mu) else "worse"
-    ends = (*found.interval, p, *found.unseen)
-    return PooledEffect(metric, found.K, found.mu, found.se, *ends, found.tau, found.I2, word)
+def table(made: pd.DataFrame, names: Mapping[str, str], studies: Sequence[str], metric: str) -> Table:
+    whole = bool((made.studies == len(studies)).all())
+    heads = [
+        Column("row", words=True),
+        *[Column("studies", lines="stu-\ndies")] * (not whole),
+        Column("difference", lines="differ-\nence"),
+        Column("95 %"),
+        Column("unseen corpus, 95 %", lines="unseen\ncorpus, 95 %"),
+        Column("p (BH)", lines="p\n(BH)"),
+        Column("I²"),
+        Column("verdict", words=True),
+    ]
+    lines = [
+        [
+            titled(r["row"], names),
+            *[str(r["studies"])] * (not whole),
+            signed(metric, r["estimate"]),
+            interval(metric, r["lower"], r["upper"]),
+            interval(metric, r["unseen lower"], r["unseen upper"]),
+            p_words(r["p"]),
+            f"{100 * r['I2']:.0f} %",
+            Cell(r["word"], word=r["word"]),
+        ]
+        for r in made.to_dict("records")
+    ]
+    unit = f"dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}"
+    return Table(f"{unit}, {len(studies)} studies; verdicts are {SCOPE}", heads, lines, dense=True)
 
 
-def _foresight(
-    metric: str, known: Mapping[tuple[str, str], Known], groups: Mapping[str, Sequence[str]]
-) -> Foresight | None:
-    """None where no family can be held out."""
-    inside, widths, tried = [], [], []
-    for of in groups.values():
-        for (_, m), by_study in known.items():
-            others = {study: pair for study, pair in by_study.items() if study not in of}
-            if m != metric or len(others) < LEAST:
-                continue
-            found = random_effects(*_parts(others))
-            for y, v in (by_study[study] for study in of if study in by_study):
-                widths.append(found.half_width(v))
-                inside.append(abs(y - found.mu) <= widths[-1])
-                tried.append(of[0])
-    if not inside:
-        return None
-    return Foresight(metric, len(inside), sum(inside), median(widths), list(dict.fromkeys(tried)))
+def _notes(
+    made: pd.DataFrame, studies: Sequence[str], families: Mapping[str, Sequence[str]], shared: Sequence[str]
+) -> Iterator[str]:
+    """What the numbers mean."""
+    yield (
+        f"verdicts are {SCOPE}; they take {', '.join(studies)} for a sample of corpora: difference and "
+        "its interval are of the mean over corpora (Paule-Mandel, Hartung-Knapp), p is corrected over the rows by "
+        "Benjamini and Hochberg; unseen corpus: where the difference on another one would lie; I²: share of the spread "
+        "between studies that seeds do not explain"
+    )
+    alike = [of for of in families.values() if len(of) > 1]
+    yield from (
+        f"{', '.join(of)} are of one family of texts, so that they say less than as many corpora" for of in alike
+    )
+    if shared:
+        yield f"studies that share runs ({len(shared)}) are no different corpora"
+    for metric in (m for m in METRICS if m in set(made.metric)):
+        own, of = made[made.metric == metric], METRICS[metric]
+        half = median((own["unseen upper"] - own["unseen lower"]) / 2)
+        width = f"{half:.2f} of {of.tested_as}" if of.log else f"{half:.1f} {of.tested_as}"
+        yield f"median half-width of the intervals for an unseen corpus: {width}"

@@ -1,7 +1,7 @@
-"""The same rows at several scales: what a change of scale does to a row, and what the paper's size would show.
+"""`ladder`, the same rows at several scales: what a change of scale does to a row, and what to expect at the paper's.
 
 Of a row δ_s is the difference of log PPL to base at scale s, v_s its squared standard error, N_s base's parameters.
-Written down before any second scale was trained (NOTES.md, 2026-11-23), L the largest scale:
+Written down before any second scale was trained (docs/preregistration/ratios.md, 2026-11-23), L the largest scale:
 
     δ_s = δ_L (N_s / N_L)^(-κ),    κ one number for each of two classes: size, rows whose parameter count is not base's;
                                    rest, all others. A priori κ_size ~ N(0.3, 0.15²), κ_rest ~ N(0, 0.3²).
@@ -16,54 +16,53 @@ fall as N^-0.28 to N^-0.34 (Hoffmann et al. 2022, eq. 10), and a fixed factor in
   Mandel 1982), 0 if it is not larger without. The intervals, by t, have that many degrees of freedom.
 - At N: δ_L ρ, ρ = (N / N_L)^(-κ), with the variance ρ² (v_L + τ² log(N / N_L) + δ_L² log(N / N_L)² var κ).
 
-That is (a), in which no value of the paper enters. (b) is it times one factor through the origin fitted on the paper's
-other rows; beside it zero, log of the parameter count and each single scale (both fitted the same way), all with a
-row left out at a time and 90 % intervals of t from the residuals of the rows fitted on.
+No value of the paper enters. What a factor fitted on the paper's other rows would add, beside zero, the parameter count
+and each single scale: benchmarks/foresight.py.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import brentq, minimize_scalar
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL
-from lightning_tfm.report.across.comparison import Against, Asked, Side, compare, family
+from lightning_tfm.plural_words import MINUS, plural
+from lightning_tfm.report.across.comparison import compared
+from lightning_tfm.report.across.long import by_name, family, heading, labels, long, question, sides
+from lightning_tfm.report.across.wording import finding, interval, narrow, p_words, records, seeds_missing, signed
+from lightning_tfm.report.blocks import Cell, Column, Notes, Section, Table, Widest
 from lightning_tfm.report.build import Report
-from lightning_tfm.report.row import Difference
-from lightning_tfm.report.stats.statistics import ALPHA, t_isf
+from lightning_tfm.report.render.analysis import Analysis
+from lightning_tfm.report.stats.statistics import t_isf
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables.columns import SIZES
+from lightning_tfm.report.tables.columns import SIZES, titled
+from lightning_tfm.report.tables.extra_columns import millions
 from lightning_tfm.report.to_json import rounded
-from lightning_tfm.report.wording.word import UNTESTABLE
+from lightning_tfm.report.wording.word import WORDS
 from lightning_tfm.study.derived_budget import FOLLOW
 from lightning_tfm.study.study import HIDDEN
 
 PRIOR = {"size": (0.3, 0.15), "rest": (0.0, 0.3)}
 """class -> mean and standard deviation of its exponent a priori"""
-RULE, COUNT = "this rule", "the parameter count"
 GRID = np.linspace(-2.0, 3.0, 251)
 """exponents that are looked at"""
 
 
-@dataclass(frozen=True)
-class Exponent:
-    """How differences of a class change with scale."""
-
-    kappa: float
-    se: float
-    tau: float
-    """a row's own departure, for a unit of log N, at the size of the largest scale"""
-    degrees: int
-    """of freedom that it is known by"""
+# --- the numbers ---
 
 
 def exponent(
     delta_SR: np.ndarray, variance_SR: np.ndarray, log_N_S: np.ndarray, prior: tuple[float, float]
-) -> Exponent:
-    """Of a class of R rows at S scales, the largest last."""
+) -> dict[str, float]:
+    """How the differences of a class of R rows change with scale, at S scales, the largest last.
+
+    kappa with its se; tau, a row's own departure, for a unit of log N, at the size of the largest scale; degrees of
+    freedom that it is known by.
+    """
     apart_S1 = (log_N_S[-1] - log_N_S[:-1])[:, None]
     mean, sd = prior
     degrees = max(delta_SR[:-1].size - 1, 1)
@@ -89,193 +88,63 @@ def exponent(
     tau2 = float(brentq(missing, 0.0, 100.0, xtol=1e-9)) if missing(0.0) > 0 else 0.0
     kappa, h = fitted(tau2), 1e-3
     curvature = (loss(kappa + h, tau2) - 2 * loss(kappa, tau2) + loss(kappa - h, tau2)) / h**2
-    return Exponent(kappa, math.sqrt(2 / max(curvature, 2 / sd**2)), math.sqrt(tau2), degrees)
+    se = math.sqrt(2 / max(curvature, 2 / sd**2))
+    return {"kappa": kappa, "se": se, "tau": math.sqrt(tau2), "degrees": degrees}
 
 
-def predicted(delta: float, variance: float, apart: float, found: Exponent) -> tuple[float, float]:
-    """The difference, and its standard error, log(N / N_L) = `apart` beyond the largest scale."""
-    ratio = math.exp(-found.kappa * apart)
-    own = found.tau**2 * abs(apart) + (delta * apart * found.se) ** 2
-    return delta * ratio, ratio * math.sqrt(variance + own)
+def predicted(delta: Any, variance: Any, apart: float, of: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The differences, and their standard errors, log(N / N_L) = `apart` beyond the largest scale; `of`: `exponent`."""
+    ratio = np.exp(-of["kappa"] * apart)
+    own = of["tau"] ** 2 * abs(apart) + (delta * apart * of["se"]) ** 2
+    return delta * ratio, ratio * np.sqrt(variance + own)
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """The paper's differences from one number of each row, by a factor through the origin; a row left out at a time."""
+def fitted(reports: Sequence[Report], target: float) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+    """(a line for each row that all studies have an interval for, `exponent` of each class, the rows left out).
 
-    by: str
-    factor: float
-    """of all rows"""
-    rms: float
-    """of the errors, in 100 log PPL"""
-    covered: int
-    """of the rows, by 90 % intervals"""
-    score: float
-    """mean interval score (Gneiting and Raftery 2007), in 100 log PPL; less is better"""
-    errors: dict[str, float]
-    p: float | None = None
-    """of its squared errors against those of the parameter count, paired, two-sided; None of that itself and of zero"""
-
-
-def calibrated(by: str, x_R: np.ndarray, paper_R: np.ndarray, names: Sequence[str]) -> Calibrated:
-    """`x_R` all zero: nothing differs."""
-    errors, halves = [], []
-    for r in range(len(x_R)):
-        others = np.arange(len(x_R)) != r
-        factor = _through_origin(x_R[others], paper_R[others])
-        left = paper_R[others] - factor * x_R[others]
-        errors.append(float(paper_R[r] - factor * x_R[r]))
-        degrees = others.sum() - bool(x_R.any())
-        halves.append(float(t_isf(0.05, degrees) * math.sqrt((left**2).sum() / degrees)))
-    e_R, half_R = 100 * np.array(errors), 100 * np.array(halves)
-    score = 2 * half_R + 2 / 0.1 * np.maximum(np.abs(e_R) - half_R, 0)
-    return Calibrated(
-        by,
-        _through_origin(x_R, paper_R),
-        math.sqrt(float((e_R**2).mean())),
-        int((np.abs(e_R) <= half_R).sum()),
-        float(score.mean()),
-        dict(zip(names, e_R.tolist(), strict=True)),
-    )
-
-
-def _through_origin(x: np.ndarray, y: np.ndarray) -> float:
-    return float((x * y).sum() / (x * x).sum()) if x.any() else 0.0
-
-
-@dataclass(frozen=True)
-class Rung:
-    """A row at one scale, in log PPL."""
-
-    study: str
-    difference: float | None
-    lower: float | None
-    """of the 95 % interval, as is `upper`"""
-    upper: float | None
-
-
-@dataclass(frozen=True)
-class LadderRow:
-    row: str
-    kind: str
-    """size or rest"""
-    rungs: list[Rung]
-    """the largest scale last"""
-    word: str
-    """from the smallest scale to the largest: grows, shrinks, changes sign, holds, cannot tell, not testable"""
-    p: float | None
-    """of no change, corrected over the rows; None below five seeds of row and base"""
-    prediction: float
-    lower: float
-    """of its 90 % interval, as is `upper`"""
-    upper: float
-    paper: float | None
-
-
-@dataclass(frozen=True)
-class Ladder:
-    """Everything `ladder` says."""
-
-    studies: dict[str, int]
-    """the largest last -> parameters of base"""
-    target: float
-    exponents: dict[str, Exponent]
-    rows: list[LadderRow]
-    calibrated: list[Calibrated]
-    """(b) first; empty where the paper prints too few of the rows"""
-    left_out: list[str]
-    apart: list[str]
-    """what is not the same at two scales, beside the scale"""
-    labels: dict[str, str] = field(default_factory=dict, metadata={"key": ""})
-    """row -> what people call it"""
-    asked: Asked = field(default_factory=Asked, metadata={"key": ""})
-
-
-def word_of(first: Difference, last: Difference, against: Against) -> str:
-    """Of the differences at the smallest and the largest scale, and what is between them (report/across/comparison.py).
-
-    A change is reported if its corrected p is below 5 %; `holds` if its 95 % interval is within half of the size at
-    the smaller scale.
+    The lines are by row: class, verdict, p; prediction at `target` parameters with its 90 % interval; paper; and
+    `STUDY estimate`, se, lower, upper and n of each study, in log PPL. Raises UserError where two studies have one
+    scale, or no row has an interval in all of them.
     """
-    assert first.estimate is not None and last.estimate is not None, "rows without are left out"
-    if against.p is None or against.lower is None or against.upper is None:
-        return UNTESTABLE
-    if against.p < ALPHA:
-        apart = [_side(first), _side(last)]
-        if sorted(apart) == [-1, 1]:
-            return "changes sign"
-        return "grows" if abs(last.estimate) > abs(first.estimate) else "shrinks"
-    return "holds" if max(-against.lower, against.upper) < abs(first.estimate) / 2 else "cannot tell"
-
-
-def _side(d: Difference) -> int:
-    """On which side of 0 its interval is; 0: on both."""
-    assert d.lower is not None and d.upper is not None
-    return (d.lower > 0) - (d.upper < 0)
-
-
-def ladder(reports: Sequence[Report], target: float) -> Ladder:
-    """The rows that all studies have an interval for, up to `target` parameters of base.
-
-    Raises UserError where two studies have one scale, or no row has an interval in all of them.
-    """
-    reports = sorted(reports, key=_parameters)
-    studies, sizes = [report.summary.study for report in reports], [_parameters(report) for report in reports]
+    studies = by_name(by_size(reports))
+    sizes = list(map(_parameters, studies.values()))
     if len(set(sizes)) < len(sizes) or len(sizes) < 2:
         raise UserError(
             f"ladder {' '.join(studies)}: needs studies of several scales, their bases have {sizes} parameters"
         )
-    comparison, largest = compare(list(reports)), reports[-1].summary
-    count = {name: row.parameters for name, row in family(largest).items()}
-    count |= {name + HIDDEN: parameters for name, parameters in count.items()}
-    given, left_out = dict[str, list[Difference]](), list(comparison.left_out)
-    for row in comparison.rows:
-        found = [place.difference[PPL.name] for place in row.places if place is not None]
-        whole = [d for d in found if d is not None and d.estimate is not None and d.se and d.lower is not None]
-        if len(whole) == len(studies):
-            given[row.name] = whole
-        else:
-            left_out.append(f"{row.name}: no interval at every scale")
-    if not given:
+    lines, left_out = long([*studies.values()])
+    lines, last = lines[lines.metric == PPL.name], [*studies][-1]
+    change = compared(lines).set_index(["study", "row"]).loc[last]
+    whole = lines[lines.lower.notna() & (lines.se > 0)].groupby("row").filter(lambda of: len(of) == len(studies))
+    left_out += [f"{row}: no interval at every scale" for row in lines.row.unique() if row not in set(whole.row)]
+    if whole.empty:
         raise UserError(f"no row has an interval in all of {', '.join(studies)}: {'; '.join(left_out)}")
-    log_N_S = np.log(np.array(sizes, dtype=float))
-    kinds = {name: "rest" if count[name] == sizes[-1] else "size" for name in given}
-    exponents = {
-        kind: _exponent([given[name] for name in given if kinds[name] == kind], kind, log_N_S) for kind in PRIOR
-    }
-    apart, paper = math.log(target / sizes[-1]), _paper(largest)
-    rows = []
-    for row in (row for row in comparison.rows if row.name in given):
-        of, last = given[row.name], row.places[-1]
-        assert last is not None, "it has an interval"
-        mean, se = predicted(of[-1].estimate or 0.0, (of[-1].se or 0.0) ** 2, apart, exponents[kinds[row.name]])
-        half, against = float(t_isf(0.05, exponents[kinds[row.name]].degrees)) * se, last.against[PPL.name]
-        rungs = [Rung(study, d.estimate, d.lower, d.upper) for study, d in zip(studies, of, strict=True)]
-        word = word_of(of[0], of[-1], against)
-        ends = (mean, mean - half, mean + half, paper.get(row.name))
-        rows.append(LadderRow(row.name, kinds[row.name], rungs, word, against.p, *ends))
-    logs = {name: -math.log(n / sizes[-1]) for name, n in count.items() if n}
-    fitted = _calibrations(rows, studies, logs)
-    more = [said for side in comparison.sides if (said := _apart(side))]
-    sized, named = dict(zip(studies, sizes, strict=True)), (comparison.labels, comparison.asked)
-    return rounded(Ladder(sized, target, exponents, rows, fitted, left_out, more, *named))
+    wide = whole.pivot(index="row", columns="study", values=["estimate", "se", "lower", "upper", "n"])
+    wide = wide.reindex(whole.row.unique())
+    largest, log_N_S = studies[last].summary, np.log(np.array(sizes, dtype=float))
+    of = {row: family(largest)[row.removesuffix(HIDDEN)] for row in wide.index}
+    kinds = pd.Series({row: "rest" if of[row].parameters == sizes[-1] else "size" for row in of})
+    delta, se = wide["estimate"][[*studies]].astype(float), wide["se"][[*studies]].astype(float)
+    exponents = pd.DataFrame(
+        {
+            k: exponent(delta[kinds == k].to_numpy().T, se[kinds == k].to_numpy().T ** 2, log_N_S, PRIOR[k])
+            for k in PRIOR
+        }
+    ).T
+    own = exponents.loc[kinds].set_axis(kinds.index)
+    mean, error = predicted(delta[last], se[last] ** 2, math.log(target / sizes[-1]), own)
+    half = t_isf(0.05, own["degrees"].to_numpy()) * error
+    rows = pd.DataFrame({"class": kinds, "verdict": change.verdict[wide.index], "p": change.p_BH[wide.index]})
+    rows = rows.assign(prediction=mean, lower=mean - half, upper=mean + half, paper=_paper(largest, of))
+    return (
+        pd.concat([rows, *(wide.xs(k, axis=1, level=1).add_prefix(f"{k} ") for k in studies)], axis=1),
+        exponents,
+        left_out,
+    )
 
 
-OF_SCALE = {*(f"model.{name}" for name in SIZES), *(".".join(key) for key in FOLLOW), "miniature.width"}
-OF_SCALE |= {"miniature.depth"}
-
-
-def _apart(side: Side) -> str:
-    """In what else its base differs from that of the smallest scale; empty for nothing."""
-    kept = [phrase for phrase in side.apart if phrase.partition(" ")[0] not in OF_SCALE]
-    kept += ["its seeds were added after looking, which p is not corrected for here"] * side.looks
-    return f"{side.study}: {'; '.join(kept)}" if kept else ""
-
-
-def _exponent(rows: Sequence[Sequence[Difference]], kind: str, log_N_S: np.ndarray) -> Exponent:
-    delta_RS = np.array([[d.estimate for d in row] for row in rows], dtype=float).reshape(-1, len(log_N_S))
-    se_RS = np.array([[d.se for d in row] for row in rows], dtype=float).reshape(-1, len(log_N_S))
-    return exponent(delta_RS.T, se_RS.T**2, log_N_S, PRIOR[kind])
+def by_size(reports: Sequence[Report]) -> list[Report]:
+    return sorted(reports, key=_parameters)
 
 
 def _parameters(report: Report) -> int:
@@ -286,34 +155,132 @@ def _parameters(report: Report) -> int:
     return count
 
 
-def _paper(summary: Summary) -> dict[str, float]:
-    """The paper's differences, log PPL."""
+def _paper(summary: Summary, rows: Mapping[str, Any]) -> list[float]:
+    """The paper's differences, log PPL; NaN where it has none."""
     printed = {row.name: row.paper.of(PPL.name) for row in summary.rows}
     base = next((printed[row.name] for row in summary.rows if row.base), None)
-    return {name: math.log(ppl / base) for name, ppl in printed.items() if ppl and base}
+    return [math.log(ppl / base) if base and (ppl := printed.get(row)) else math.nan for row in rows]
 
 
-FEWEST = 8
-"""rows of the paper below which no factor is fitted"""
+# --- for people ---
 
 
-def _calibrations(rows: Sequence[LadderRow], studies: Sequence[str], logs: Mapping[str, float]) -> list[Calibrated]:
-    rows = [row for row in rows if row.paper is not None]
-    if len(rows) < FEWEST:
-        return []
-    names, paper_R = [row.row for row in rows], np.array([row.paper for row in rows], dtype=float)
-    ways: dict[str, list[float | None]] = {
-        RULE: [row.prediction for row in rows],
-        "zero": [0.0] * len(rows),
-        COUNT: [logs[name] for name in names],
+def ladder(reports: Sequence[Report], target: float) -> Analysis:
+    """The rows over the studies' scales, and at `target` parameters of base."""
+    reports = by_size(reports)
+    rows, exponents, left_out = fitted(reports, target)
+    studies, names = {study: _parameters(report) for study, report in by_name(reports).items()}, labels(reports)
+    (first, small), *_, (last, large) = studies.items()
+    apart = [words for side in sides(reports) if (words := _apart(side))]
+    changes = pd.DataFrame(
+        {
+            "row": rows.index,
+            "difference": (rows[f"{last} estimate"] - rows[f"{first} estimate"]).astype(float).to_numpy(),
+            "verdict": rows.verdict.to_numpy(),
+            "n_1": rows[f"{first} n"].to_numpy(),
+            "n": rows[f"{last} n"].to_numpy(),
+        }
+    )
+    title, scope = finding(changes, names, f"{millions(small)} parameters", millions(large))
+    tables = [(table(rows, names, studies, target, ends), Notes([])) for ends in (True, False)]
+    notes = [
+        *_notes(exponents, studies, target),
+        *[f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart),
+    ]
+    return Analysis(
+        heading(reports, "as a ladder"),
+        question(reports),
+        "ladder",
+        f"{plural(len(rows), 'row')} at {len(studies)} scales",
+        [
+            Section("rows", "Rows at several scales", [Widest(tables)]),
+            Section("method", "How to read this", [Notes([*notes, *left_out])]),
+        ],
+        data := _data(rows, [*studies]),
+        {
+            **{"studies": studies, "target": target, "rows": data, "left out": left_out, "apart": apart},
+            "exponents": rounded(exponents.to_dict("index")),
+        },
+        schema=2,
+        headline=[title],
+        scope=" ".join(filter(None, [scope, seeds_missing(changes, first, last)])),
+    )
+
+
+OF_SCALE = {*(f"model.{name}" for name in SIZES), *(".".join(key) for key in FOLLOW), "miniature.width"}
+OF_SCALE |= {"miniature.depth"}
+
+
+def _apart(side: Mapping[str, Any]) -> str:
+    """In what else its base differs from that of the smallest scale; empty for nothing."""
+    kept = [phrase for phrase in side["apart"] if phrase.partition(" ")[0] not in OF_SCALE]
+    kept += ["its seeds were added after looking, which p is not corrected for here"] * side["looks"]
+    return f"{side['study']}: {'; '.join(kept)}" if kept else ""
+
+
+def table(rows: pd.DataFrame, names: Mapping[str, str], studies: Mapping[str, int], target: float, ends: bool) -> Table:
+    """`ends`: with the interval at each scale."""
+    of_paper = bool(rows.paper.notna().any())
+    scales = [f"{study} ({millions(count)})" for study, count in studies.items()]
+    heads = [
+        Column("row", words=True),
+        *(Column(scale, lines=narrow(scale)) for scale in scales),
+        Column("over scales", words=True),
+        Column("p (BH)", lines="p\n(BH)"),
+        Column(f"at {millions(target)}, 90 %"),
+        *[Column("paper")] * of_paper,
+    ]
+    lines = []
+    for name, r in rows.iterrows():
+        there = [[float(r[f"{study} {key}"]) for key in ("estimate", "lower", "upper")] for study in studies]
+        ahead = interval(PPL.name, r.lower, r.upper)
+        lines.append(
+            [
+                titled(name, names),
+                *(_scale(at, ends) for at in there),
+                Cell(r.verdict, word=r.verdict if r.verdict in WORDS else ""),
+                p_words(r.p),
+                f"{signed(PPL.name, r.prediction)} {ahead}" if ahead.startswith("[") else ahead,
+                *["" if math.isnan(r.paper) else signed(PPL.name, r.paper)] * of_paper,
+            ]
+        )
+    return Table(f"dev {PPL.label} to base, %", heads, lines, dense=not ends)
+
+
+def _scale(at: Sequence[float], ends: bool) -> str:
+    mean, low, high = at
+    return f"{signed(PPL.name, mean)} {interval(PPL.name, low, high)}" if ends else signed(PPL.name, mean)
+
+
+def _notes(exponents: pd.DataFrame, studies: Mapping[str, int], target: float) -> Iterator[str]:
+    """What the numbers mean."""
+    small, *_, large = studies
+    yield (
+        f"over scales: from {small} to {large}, by the p of a change, corrected over the rows by Benjamini and "
+        "Hochberg, which takes five seeds at both; holds: the 95 % interval of the change lies within half of the "
+        f"difference at {small}"
+    )
+    for kind, of in exponents.iterrows():
+        mean, sd = PRIOR[str(kind)]
+        what = "rows that change the parameter count" if kind == "size" else "the other rows"
+        yield (
+            f"{what}: differences go with N^-κ, κ {f'{of.kappa:.2f}'.replace('-', MINUS)} ± {of.se:.2f} (a priori "
+            f"{mean:g} ± {sd:g}), a row's own departure {100 * of.tau:.1f} % for a factor e in N"
+        )
+    yield (
+        f"at {millions(target)} parameters of base: extrapolated, no value of the paper enters; the rule was "
+        "written down before a second scale was trained (docs/preregistration/ratios.md)"
+    )
+
+
+def _data(rows: pd.DataFrame, studies: Sequence[str]) -> list[dict[str, Any]]:
+    """A line for each row, at full precision, in log PPL."""
+    scales = {
+        f"{k} {key}": k if key == "estimate" else f"{k} {key}"
+        for k in studies
+        for key in ("estimate", "lower", "upper")
     }
-    ways |= {study: [row.rungs[k].difference for row in rows] for k, study in enumerate(studies)}
-    found = {by: calibrated(by, np.array(x_R, dtype=float), paper_R, names) for by, x_R in ways.items()}
-    return [one if by in (COUNT, "zero") else _tested(one, found[COUNT]) for by, one in found.items()]
-
-
-def _tested(one: Calibrated, against: Calibrated) -> Calibrated:
-    from scipy.stats import wilcoxon
-
-    differences = [one.errors[name] ** 2 - against.errors[name] ** 2 for name in one.errors]
-    return replace(one, p=float(wilcoxon(differences).pvalue))
+    rest = {"verdict": "word", "p": "p", "prediction": "prediction"}
+    rest |= {"lower": "prediction lower", "upper": "prediction upper", "paper": "paper"}
+    named = rows.reset_index(names="row").rename(columns=scales | rest)
+    return records(named[["row", "class", *scales.values(), *rest.values()]])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lightning_tfm.plural_words import plural, several, signed
-from lightning_tfm.report.wording.word import DIVERGED, UNDECIDED, UNTESTABLE, WORDS, Word
+from lightning_tfm.report.wording.word import DIVERGED, UNDECIDED, UNTESTABLE, WORDS, Shift, Verdict, Word
 
 SHARE, SHORTER = 0.1, 3.0
 """of the changes that may be beyond an axis's edge, but always one, where the axis is so many times as short then"""
@@ -31,9 +31,15 @@ class Entry:
     """the same difference as it was published"""
     by_seed: Sequence[float] = ()
     """each seed's own difference to base"""
+    dots: Sequence[tuple[str, float]] = ()
+    """(name, estimate) of what ours is the mean of: corpora"""
+    outer: tuple[float, float] | None = None
+    """a wider interval around the other one, a thin line"""
+    tip: Sequence[str] = ()
+    """more lines when it is pointed at"""
 
     @property
-    def word(self) -> Word | None:
+    def word(self) -> Verdict | None:
         return WORDS[self.verdict] if self.verdict else None
 
     @property
@@ -44,7 +50,7 @@ class Entry:
     @property
     def decided(self) -> bool:
         """Whether the verdict is an answer; without one an estimate stands for itself."""
-        return self.found or self.verdict in ("", UNTESTABLE, Word.NEITHER, Word.EQUAL, Word.SMALLER)
+        return self.found or self.verdict in ("", UNTESTABLE, Word.NEITHER, Word.EQUAL, Word.SMALLER, Shift.HOLDS)
 
     @property
     def style(self) -> str:
@@ -120,6 +126,16 @@ class Forest:
     """what all differences are to"""
     more: str = ""
     """where nothing is tested: how to get verdicts, in a line"""
+    asks: str = "Is it sure?"
+    """over the verdicts"""
+    here: str = ""
+    """what our mark is, in the legend; empty: a mean of seeds"""
+    beside: str = ""
+    """what the diamond is; empty: one published run"""
+    dots: str = ""
+    """what the dots are"""
+    outer: str = ""
+    """what the thin line is"""
 
     @property
     def tested(self) -> bool:
@@ -129,12 +145,6 @@ class Forest:
     def classes(self) -> dict[str, str]:
         """row -> class of its verdict's colour in the metric that decides; empty where nothing is tested."""
         return {line.row: entry.style for line, entry in self.entries(0)} if self.tested else {}
-
-    @property
-    def words(self) -> list[Word]:
-        """The verdicts that occur, in their order."""
-        seen = {entry.verdict for i in range(len(self.axes)) for _, entry in self.entries(i)}
-        return [word for word in Word if word in seen]
 
     @property
     def heading(self) -> str:
@@ -151,7 +161,8 @@ class Forest:
         """
         spans = []
         for _, entry in self.entries(axis):
-            own = [v for v in (entry.estimate, entry.lower, entry.upper) if v is not None]
+            own = [v for v in (entry.estimate, entry.lower, entry.upper, *(entry.outer or ())) if v is not None]
+            own += [v for _, v in entry.dots]
             spans.append((min(own), max(own)))
             if entry.published is not None:
                 spans.append((entry.published, entry.published))
@@ -175,14 +186,15 @@ NAMED, ROOM = 3, 150
 """changes that a title names, and its letters at most, two lines of a terminal"""
 
 
-def finding(axis: Axis, lines: Sequence[Line], to: str = "base") -> str:
-    """The largest differences found in the first metric, in a sentence; of what nothing tests, the largest."""
+def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "") -> str:
+    """The largest differences found in the first metric, in a sentence that begins with `lead`; of what nothing tests,
+    the largest."""
     found = [(line, entry) for line in lines if (entry := line.entries[0])]
     tested = [(line, entry) for line, entry in found if entry.found]
     if not found:
         return f"Nothing is compared with {to} yet."
     if any(entry.verdict not in ("", UNTESTABLE) for _, entry in found) and not tested:
-        return f"No change differs significantly from {to}."
+        return begun(f"{lead}no change differs significantly from {to}.")
     sign = 1 if axis.lower_is_better else -1
     sides = [
         sorted((p for p in tested or found if p[1].estimate * sign * side > 0), key=lambda p: -abs(p[1].estimate))
@@ -190,18 +202,23 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base") -> str:
     ]
     for named in (NAMED, 2, 1):
         parts = [
-            _side(side[: named if i == 0 else max(1, named - 2)], len(side), verbs)
+            clause([line.name for line, _ in side[: named if i == 0 else max(1, named - 2)]], len(side), verbs)
             for i, (side, verbs) in enumerate(zip(sides, (("costs", "cost"), ("gains", "gain")), strict=True))
             if side
         ]
-        said = "; ".join(parts) + ("." if tested else f" beside {to}, but nothing is tested.")
+        said = lead + "; ".join(parts) + ("." if tested else f" beside {to}, but nothing is tested.")
         if len(said) <= ROOM:
             break
-    return said if "=" in said.split(" ")[0] else said[:1].upper() + said[1:]
+    return begun(said)
 
 
-def _side(named: Sequence[tuple[Line, Entry]], of: int, verbs: tuple[str, str]) -> str:
-    names = [line.name for line, _ in named]
+def begun(sentence: str) -> str:
+    """With a capital letter, but where it begins with a setting."""
+    return sentence if "=" in sentence.split(" ")[0] else sentence[:1].upper() + sentence[1:]
+
+
+def clause(names: Sequence[str], of: int, verbs: tuple[str, str]) -> str:
+    """These of so many changes with their verb, singular or plural."""
     listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     return f"{listed} {verbs[len(names) > 1 or several(names[0])]}" + " most" * (of > len(names))
 

@@ -47,7 +47,7 @@ def wide(forest: Forest, titled: bool = False) -> Markup:
     f, face = forest, COLUMNS
     names = [textwrap.wrap(line.name, NAME) or [""] for line in f.lines]
     room = [_room([axis.number(e.estimate) for _, e in f.entries(i)], face) + 6 for i, axis in enumerate(f.axes)]
-    sure = _room([*(e.sure for _, e in f.entries(0)), "Is it sure?"], face) if f.tested else 0.0
+    sure = _room([*(e.sure for _, e in f.entries(0)), f.asks], face) if f.tested else 0.0
     left = _room([part for name in names for part in name], face) + 10
     plot = face.width - left - sum(room) - sure - 14 * (len(f.axes) + bool(sure)) - 14 * (len(f.axes) - 1)
     shares = [1.0] if len(f.axes) == 1 else [0.68, 0.32]
@@ -60,7 +60,7 @@ def wide(forest: Forest, titled: bool = False) -> Markup:
         body += _panel(axis, scale, top, ends, f.heading if i == 0 else axis.name)
         at += plot * shares[i] + 8 + room[i] + 20
     if sure:
-        body += label(face.width - sure, top + 14, "Is it sure?", class_="strong")
+        body += label(face.width - sure, top + 14, f.asks, class_="strong")
         if len(f.axes) > 1:
             body += label(face.width - sure, top + 34, f"in {f.axes[0].name.lower()}", class_="tick")
     for k, (line, name) in enumerate(zip(f.lines, names, strict=True)):
@@ -179,11 +179,18 @@ def _arrow(x: float, y: float, way: int) -> str:
 def _entry(entry: Entry, axis: Axis, scale: Scale, y: float, r: float) -> str:
     """Interval, the published difference, and ours above it; what is beyond the edge as an arrow with its interval."""
     body, ends = "", None if entry.lower is None or entry.upper is None else (entry.lower, entry.upper)
+
+    def within(value: float) -> float:
+        return scale(min(max(value, scale.low), scale.high))
+
     if ends:
-        low, high = (scale(min(max(value, scale.low), scale.high)) for value in ends)
+        if entry.outer:
+            body += _outer(within(entry.outer[0]), within(entry.outer[1]), y)
+        low, high = map(within, ends)
         body += _band(low, y, max(high - low, 1.0), r)
     if entry.published is not None and scale.low <= entry.published <= scale.high:
         body += _diamond(scale(entry.published), y, DIAMOND * r / COLUMNS.mark)
+    body += "".join(_dot(scale(v), y) for _, v in entry.dots if scale.low <= v <= scale.high)
     if scale.low <= entry.estimate <= scale.high:
         return body + _mark(scale(entry.estimate), y, r, entry.decided)
     way, edge = (1, scale(scale.high)) if entry.estimate > scale.high else (-1, scale(scale.low))
@@ -199,6 +206,14 @@ def _mark(x: float, y: float, r: float, decided: bool = True) -> str:
 
 def _band(x: float, y: float, width: float, r: float) -> str:
     return tag("rect", x=x, y=y - 0.75 * r, width=width, height=1.5 * r, rx="2", class_="soft-band")
+
+
+def _outer(low: float, high: float, y: float) -> str:
+    return tag("line", x1=low, x2=high, y1=y, y2=y, class_="outer")
+
+
+def _dot(x: float, y: float) -> str:
+    return tag("circle", cx=x, cy=y, r=2.6, class_="corpus")
 
 
 def _diamond(x: float, y: float, h: float) -> str:
@@ -219,6 +234,8 @@ def tip(line: Line, f: Forest) -> list[str]:
         said.append(text)
         if len(entry.by_seed) > 1:
             said.append("by seed: " + ", ".join(axis.number(v, False) for v in sorted(entry.by_seed)))
+        said += [f"{name} {axis.number(v)}" for name, v in entry.dots]
+        said += entry.tip
         said += [entry.sure] * bool(entry.verdict)
     return said
 
@@ -228,9 +245,11 @@ def _legend(f: Forest, face: Face, left: float, y: float) -> tuple[str, float]:
     every = [entry for i in range(len(f.axes)) for _, entry in f.entries(i)]
     r = face.mark
     band, diamond, ring = _band(-11, 0, 22, r), _diamond(0, 0, DIAMOND), _mark(0, 0, r, False)
-    parts = [(_mark(0, 0, r), f"here{', mean of ' * bool(f.seeds)}{f.seeds}", 8.0)]
+    parts = [(_mark(0, 0, r), f.here or f"here{', mean of ' * bool(f.seeds)}{f.seeds}", 8.0)]
     parts += [(band, f"{f.level} % interval", 14.0)] * any(e.lower is not None for e in every)
-    parts += [(diamond, f"{f.published}, one run", 9.0)] * any(e.published is not None for e in every)
+    parts += [(diamond, f.beside or f"{f.published}, one run", 9.0)] * any(e.published is not None for e in every)
+    parts += [(_outer(-11, 11, 0), f.outer, 14.0)] * any(e.outer for e in every)
+    parts += [(_dot(0, 0), f.dots, 6.0)] * any(e.dots for e in every)
     parts += [(ring, "no difference shown", 8.0)] * any(not e.decided for e in every)
     body, x = "", left
     for mark, words, half in parts:

@@ -43,7 +43,7 @@ class _Drawn:
             if i in self.shown and any(forest.entries(i))
         }
         self.name = min(int(NAME * width), max(len(forest.heading), *(len(line.name) for line in forest.lines)))
-        self.sure = max(len(entry.sure) for entry in first) if forest.tested else 0
+        self.sure = max(len(forest.asks), *(len(entry.sure) for entry in first)) if forest.tested else 0
         taken = self.name + sum(n + 2 for n in self.numbers.values()) + (self.sure + 2) * bool(self.sure)
         self.plot = max(PLOT, width - taken - 1)
         self.low, self.high = forest.ends(0)
@@ -61,7 +61,7 @@ class _Drawn:
         said = (left.rjust(zero) + "│" + right).ljust(self.plot)
         numbers = "".join(f"  {self.forest.axes[i].name * (i > 0):>{n}}" for i, n in self.numbers.items())
         *above, heading = textwrap.wrap(self.forest.heading, self.name)
-        return [*above, f"{heading:{self.name}} {said}{numbers}" + "  Is it sure?" * bool(self.sure)]
+        return [*above, f"{heading:{self.name}} {said}{numbers}" + f"  {self.forest.asks}" * bool(self.sure)]
 
     def row(self, line: Line, entry: Entry, colour: bool) -> list[str]:
         *above, name = textwrap.wrap(line.name, self.name, break_long_words=True) or [""]
@@ -103,7 +103,7 @@ class _Drawn:
 
     def legend(self, width: int) -> list[str]:
         first = [entry for _, entry in self.forest.entries(0)]
-        parts = [f"● here{', ' * bool(self.forest.seeds)}{self.forest.seeds}"]
+        parts = ["● " + (self.forest.here or f"here{', ' * bool(self.forest.seeds)}{self.forest.seeds}")]
         parts += [f"━ {self.forest.level} %"] * any(e.lower is not None for e in first)
         parts += [f"◇ {self.forest.published}"] * any(e.published is not None for e in first)
         parts += ["○ no difference shown"] * any(not e.decided for e in first)

@@ -16,7 +16,7 @@ AXES = 2
 def forest_of(report: Summary | Table) -> Forest:
     """Without lines where no row is compared. A Table has estimates alone."""
     metrics = _metrics(report)
-    axes = [_axis(metric) for metric in metrics]
+    axes = [axis_of(metric) for metric in metrics]
     to = report.against if isinstance(report, Summary) else next((row for row in report.rows if row.base), None)
     rows = [row for row in report.rows if row is not to and row.same_as is None]
     lines = [
@@ -51,7 +51,7 @@ def _metrics(report: Summary | Table) -> list[Metric]:
     return [first, *rest][:AXES]
 
 
-def _axis(metric: Metric) -> Axis:
+def axis_of(metric: Metric) -> Axis:
     name = metric.prose_name[:1].upper() + metric.prose_name[1:] if metric.log else metric.label
     return Axis(name, metric.log, metric.lower_is_better, metric.brief)
 

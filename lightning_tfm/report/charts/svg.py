@@ -85,6 +85,8 @@ _ALONE: dict[str, dict[str, str]] = {
     "zero-line": {"stroke": _FG, "stroke-width": "1.1"},
     "row": {"fill": "none"},
     "soft-band": {"fill": "currentColor", "fill-opacity": ".32"},
+    "outer": {"stroke": "currentColor", "stroke-width": "1.2"},
+    "corpus": {"fill": PAPER, "stroke": "currentColor"},
     "paper": {"fill": PAPER, "stroke": _FG, "stroke-width": "1.2"},
     "ours": {"fill": "currentColor", "stroke": PAPER, "stroke-width": "1"},
     "hollow": {"fill": PAPER, "stroke": "currentColor", "stroke-width": "2"},

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lightning_tfm.plural_words import signed
-from lightning_tfm.report.charts import verdict_icons
+from lightning_tfm.report.charts import forest_picture, verdict_icons
 from lightning_tfm.report.charts.heat_map import NOTHING
 from lightning_tfm.report.wording.word import WORDS
 
@@ -27,7 +27,13 @@ def environment() -> Environment:
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     found.globals |= dict.fromkeys(("called", "question", "headline", "subtitle", "tally", "trust"), "")
-    found.globals |= {"shown": {}, "file": source, "icon": verdict_icons.icon, "WORDS": WORDS}
+    found.globals |= {
+        "shown": {},
+        "file": source,
+        "icon": verdict_icons.icon,
+        "WORDS": WORDS,
+        "drawn": forest_picture.both,
+    }
     found.filters |= {
         "sort_key": lambda value: "" if value is None else str(value)[:80],
         "spec": spec,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_tfm.report.blocks import Data, Section, blocks_of
+from lightning_tfm.report.blocks import Data, Section, Text, blocks_of
 from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.html import to_html
 from lightning_tfm.report.render.latex import to_latex
@@ -28,9 +28,13 @@ class Analysis:
     data: Data
     """the lines of its CSV"""
     found: Any
-    """the dataclass of its JSON"""
+    """what its JSON holds"""
     schema: int
     """of that"""
+    headline: Sequence[str] = ()
+    """what was found, in sentences"""
+    scope: str = ""
+    """for what they hold"""
 
 
 def render(said: Analysis, kind: str) -> str:
@@ -41,7 +45,9 @@ def render(said: Analysis, kind: str) -> str:
         case "json":
             return to_json(said.found, schema=said.schema)
         case "html":
-            return to_html(said.title, said.kind, [said.head], said.sections, said.question)
+            words = said.question, said.headline, said.scope
+            return to_html(said.title, said.kind, [said.head], said.sections, *words)
         case "latex":
             return to_latex(blocks_of(said.sections), said.title)
-    return {"text": to_text, "markdown": to_markdown}[kind](blocks_of(said.sections))
+    answer = Text([*said.headline, *[said.scope] * bool(said.scope)])
+    return {"text": to_text, "markdown": to_markdown}[kind]([answer, *blocks_of(said.sections)])

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from lightning_tfm.plural_words import MINUS
-from lightning_tfm.report.blocks import Block, Cell, Column, Fold, Notes, Table, Text
+from lightning_tfm.report.blocks import Block, Cell, Column, Fold, Notes, Table, Text, Widest
 from lightning_tfm.report.wording.word import WORDS
 
 LONG = 20
@@ -55,7 +55,7 @@ def _latin(c: str) -> bool:
 def to_latex(blocks: Sequence[Block], title: str = "") -> str:
     """A table with the caption `title` and its own for each; notes follow as a list, pictures are left out."""
     parts = []
-    for block in blocks:
+    for block in (block.tables[0][0] if isinstance(block, Widest) else block for block in blocks):
         if isinstance(block, Table):
             said = latex("; ".join(filter(None, (title, block.title))))
             parts.append(to_table(block, f"{said}." if said else "").rstrip("\n"))

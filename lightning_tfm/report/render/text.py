@@ -2,8 +2,10 @@
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 
-from lightning_tfm.report.blocks import Block, Fold, Notes, Table, Text, Widest
+from lightning_tfm.report.blocks import Block, Fold, Main, Notes, Table, Text, Widest
+from lightning_tfm.report.charts import forest_text
 
 LEAST, NAME = 12, 24
 """columns that words keep unless single ones are shorter; longer text is broken only beyond this many"""
@@ -17,6 +19,9 @@ def to_text(blocks: Sequence[Block], width: int = 79) -> str:
     for block in blocks:
         if isinstance(block, Table):
             parts.append("\n".join(_table(block, width)))
+        elif isinstance(block, Main):
+            drawn = forest_text.to_text(replace(block.picture, title=block.title, scope=""), width)
+            parts += [drawn.strip("\n")] * bool(drawn)
         elif isinstance(block, Widest):
             parts += _widest(block, width)
         elif isinstance(block, Fold):

@@ -1,12 +1,13 @@
 """The words of verdicts, each with all that is needed to print it. What they mean exactly: verdict.py."""
 
 from enum import StrEnum
+from typing import Self
 
 DISC = "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z"
 
 
-class Word(StrEnum):
-    """A verdict: its text, and all that is needed to print it. In the order in which words are counted and listed."""
+class Verdict(StrEnum):
+    """A word, with all that is needed to print it. In the order in which words are counted and listed."""
 
     clause: tuple[str, str]
     """of one row, of several"""
@@ -32,13 +33,17 @@ class Word(StrEnum):
         latex: str,
         found: bool = False,
         shown: str = "",
-    ) -> "Word":
+    ) -> Self:
         word = str.__new__(cls, text)
         word._value_ = text
         vars(word).update(
             clause=clause, means=means, style=style, mark=mark, latex=latex, found=found, shown=shown or text
         )
         return word
+
+
+class Word(Verdict):
+    """Of a row against base."""
 
     REPRODUCED = (
         "reproduced",
@@ -179,7 +184,55 @@ class Word(StrEnum):
     )
 
 
-WORDS = {word.value: word for word in Word}
+class Shift(Verdict):
+    """Of a row's difference to base, from one study to another, or from one scale to another."""
+
+    TURNS = (
+        "changes sign",
+        ("changes sign", "change sign"),
+        "the corrected p of the change is below 5 %, and the intervals lie on different sides of zero",
+        "bad",
+        Word.CONTRADICTED.mark,
+        r"$\times$",
+        True,
+    )
+    GROWS = (
+        "grows",
+        ("grows", "grow"),
+        "the corrected p of the change is below 5 %, and the difference is larger in size than in the first",
+        "apart",
+        Word.BETTER.mark,
+        r"$\uparrow$",
+        True,
+    )
+    SHRINKS = (
+        "shrinks",
+        ("shrinks", "shrink"),
+        "the corrected p of the change is below 5 %, and the difference is smaller in size than in the first",
+        "found",
+        Word.WORSE.mark,
+        r"$\downarrow$",
+        True,
+    )
+    HOLDS = (
+        "holds",
+        ("holds", "hold"),
+        "the 95 % interval of the change is within half of the difference in the first",
+        "good",
+        Word.NEITHER.mark,
+        r"$\approx$",
+    )
+    CANNOT_TELL = (
+        "cannot tell",
+        ("cannot be told", "cannot be told"),
+        "all else",
+        "open",
+        Word.UNDECIDED.mark,
+        r"$\circ$",
+    )
+
+
+WORDS: dict[str, Verdict] = {word.value: word for kind in (Word, Shift) for word in kind}
 REPRODUCED, SAME_DIRECTION, CONTRADICTED = Word.REPRODUCED, Word.SAME_DIRECTION, Word.CONTRADICTED
 DIFFERS, UNCLEAR, SMALLER, NEITHER = Word.DIFFERS, Word.UNCLEAR, Word.SMALLER, Word.NEITHER
 BETTER, WORSE, EQUAL, SUPPORTED = Word.BETTER, Word.WORSE, Word.EQUAL, Word.SUPPORTED

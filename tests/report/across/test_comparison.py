@@ -5,22 +5,23 @@ import io
 import json
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
+from lightning_tfm.plural_words import MINUS
 from lightning_tfm.queue.rows import hide
-from lightning_tfm.report.across import comparison_text
-from lightning_tfm.report.across.comparison import _incomparable, check_same_texts, compare, minus
-from lightning_tfm.report.across.comparison_figure import forest
+from lightning_tfm.report.across.comparison import compare, compared, minus, two_sided
+from lightning_tfm.report.across.long import check_same_texts, incomparable, long, metrics_of
+from lightning_tfm.report.across.wording import interval
 from lightning_tfm.report.build import make
 from lightning_tfm.report.render.analysis import render
-from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
+from lightning_tfm.report.stats.statistics import Estimate
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study_file import save
 from tests.helpers.records import summary_row
@@ -42,33 +43,52 @@ def two(tmp_path):
     return one, other, tmp_path
 
 
+def lines_of(analysis, study="other", metric="ppl"):
+    """Row -> its line in a study that is not the first."""
+    return {line["row"]: line for line in analysis.data if (line["study"], line["metric"]) == (study, metric)}
+
+
 def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     _, other, root = two
     other.write_all({"A-h1": 0.3})
-    found = compare([make("one", root), make("other", root)])
-    rows = {row.name: row for row in found.rows}
-    assert set(rows) == {"A-h1", "A-h4"} and found.left_out == ["C-N2: only in one"] and not found.shared
-    ppl = rows["A-h1"].places[1].against["ppl"]
-    assert ppl.lower < 0.3 < ppl.upper and ppl.p < 0.001 and ppl.lower > 0.1
-    ours = [place.difference["ppl"].estimate for place in rows["A-h1"].places]
-    assert ppl.estimate == pytest.approx(ours[1] - ours[0])
-    assert rows["A-h4"].places[1].against["ppl"].p > 0.05
-    assert found.sides[1].apart == ["training.steps is 200000, one has 100000"]
-    reverse = {row.name: row for row in compare([make("other", root), make("one", root)]).rows}["A-h1"]
-    assert reverse.places[1].against["ppl"].estimate == pytest.approx(-ppl.estimate)
+    reports = [make("one", root), make("other", root)]
+    found = compare(reports)
+    rows, first = lines_of(found), lines_of(found, "one")
+    assert set(rows) == {"A-h1", "A-h4"} and found.found["left out"] == ["C-N2: only in one"]
+    assert not found.found["shared"]
+    ppl = rows["A-h1"]
+    assert ppl["lower"] < 0.3 < ppl["upper"] and ppl["p (BH)"] < 0.001 and ppl["lower"] > 0.1
+    assert ppl["difference of differences"] == pytest.approx(
+        ppl["difference to base"] - first["A-h1"]["difference to base"]
+    )
+    assert (ppl["verdict"], rows["A-h4"]["verdict"]) == ("grows", "cannot tell") and rows["A-h4"]["p (BH)"] > 0.05
+    assert found.headline == ["One head grows from one to other."]
+    assert found.scope == "Of 2 changes 1 grows; 1 cannot be told."
+    assert found.found["sides"][1]["apart"] == ["training.steps is 200000, one has 100000"]
+    reverse = lines_of(compare([make("other", root), make("one", root)]), "one")["A-h1"]
+    assert reverse["difference of differences"] == pytest.approx(-ppl["difference of differences"])
+    assert reverse["verdict"] == "shrinks"
+
+    lines, _ = long(reports)
+    assert list(lines) == ["row", "study", "metric", "n", "estimate", "se", "df", "lower", "upper", "p"]
+    d = reports[1].summary.rows[1].ppl.difference
+    line = lines[(lines.row == "A-h1") & (lines.study == "other") & (lines.metric == "ppl")].iloc[0]
+    assert [line[key] for key in ("estimate", "se", "df", "p")] == [d.estimate, d.se, d.df, d.p]
 
     assert main(["compare", "one", "other", "--out", str(root), "--format", "json", "--to", str(root / "x.json")]) == 0
     written = json.loads((root / "x.json").read_text())
-    assert written["rows"][0]["places"][1]["against"]["ppl"]["p"] == pytest.approx(ppl.p)
-    text = render(comparison_text.analysis(found), "text")
+    assert written["rows"][2]["p (BH)"] == pytest.approx(ppl["p (BH)"]) and written["schema"] == 3
+    text = render(found, "text")
     assert all(len(line) <= 80 for line in text.splitlines()) and "C-N2: only in one" in text
     line = next(x for x in text.splitlines() if x.startswith("A-h1"))
-    assert f"{100 * math.expm1(ppl.estimate):+.1f}" in line and "3/4" in line
-    read = list(csv.DictReader(io.StringIO(render(comparison_text.analysis(found), "csv"))))
-    assert len(read) == 2 * 2 * 2 and float(read[2]["difference of differences"]) == pytest.approx(ppl.estimate)
-    assert "<script>alert" not in render(comparison_text.analysis(found), "html") and "A-h1" in render(
-        comparison_text.analysis(found), "markdown"
-    )
+    assert f"{100 * math.expm1(ppl['difference of differences']):+.1f}" in line and "3/4" in line
+    assert line.endswith("grows")
+    read = list(csv.DictReader(io.StringIO(render(found, "csv"))))
+    assert len(read) == 2 * 2 * 2
+    assert float(read[2]["difference of differences"]) == pytest.approx(ppl["difference of differences"])
+    page = render(found, "html")
+    assert "<script>alert" not in page and "A-h1" in render(found, "markdown")
+    assert page.index("One head grows from one to other.") < page.index("<h2") and "soft-band" in page
 
 
 @pytest.mark.parametrize("role", ["train", "dev", "test"])
@@ -98,7 +118,7 @@ def test_studies_are_named_by_what_people_call_them_with_their_folder_beside_it(
     other.write_all({})
 
     def shown(*kinds):
-        said = comparison_text.analysis(compare([make("one", root), make("other", root)]))
+        said = compare([make("one", root), make("other", root)])
         return [" ".join(render(said, kind).split()) for kind in kinds]
 
     one.study, other.study = (
@@ -110,7 +130,7 @@ def test_studies_are_named_by_what_people_call_them_with_their_folder_beside_it(
     both = "Heads (one), Depth &amp; width (other) side by side"
     assert f"<title>{both}: comparison report</title>" in page and f"<h1><bdi>{both}</bdi></h1>" in page
     assert '<p class="question"><bdi>Heads? Depth &amp; width?</bdi></p>' in page
-    assert page.count("Depth &amp; width (other)</text>") == 2, "in the key of each picture"
+    assert page.count("Depth &amp; width (other)</text>") == 2, "in the key of the wide and of the narrow picture"
     assert r"\caption{Heads (one), Depth \& width (other) side by side; Depth \& width (other) against" in tex
     assert "Depth & width (other) against Heads (one): dev PPL" in text
 
@@ -124,14 +144,20 @@ def test_studies_are_named_by_what_people_call_them_with_their_folder_beside_it(
 def test_the_picture_has_95_percent_intervals_of_a_study_with_looks_too(two):
     _, other, root = two
     other.write_all({"A-h1": 0.3})
-    fixed = compare([make("one", root), make("other", root)])
+    reports = make("other", root), make("one", root)
     looks = Course(late(3, 8), [Look({name: [1, 2, 3] for name in ROWS})], None)
     (root / "studies/one/looks.json").write_text(json.dumps(looks_to_json(looks)))
-    looked = compare([make("one", root), make("other", root)])
-    wide, narrow = (found.rows[0].places[0].difference["ppl"] for found in (looked, fixed))
+    looked = make("other", root), make("one", root)
+    wide, narrow = (make_.summary.rows[1].ppl.difference for _, make_ in (looked, reports))
     assert wide.upper - wide.lower > 1.2 * (narrow.upper - narrow.lower)
-    for metric in ("ppl", "bleu"):
-        assert forest(looked, metric) == forest(fixed, metric) != ""
+    pictures = [
+        [
+            (line.name, [(e.estimate, e.lower, e.upper) for e in line.entries])
+            for line in compare(pair).sections[0].blocks[0].picture.lines
+        ]
+        for pair in (looked, reports)
+    ]
+    assert pictures[0] == pictures[1] != []
 
 
 def test_runs_that_are_the_same_are_said_and_not_tested(tmp_path):
@@ -139,11 +165,13 @@ def test_runs_that_are_the_same_are_said_and_not_tested(tmp_path):
     one.write_all()
     save(replace(one.study, name="again"), tmp_path)
     found = compare([make("one", tmp_path), make("again", tmp_path)])
-    assert len(found.shared) == 6 and found.rows[0].same_runs == 3
-    assert found.rows[0].places[1].against["ppl"].why == "the same runs"
-    assert "6 runs shared (A-h1 3)" in " ".join(render(comparison_text.analysis(found), "text").split())
-    page = render(comparison_text.analysis(found), "html")
-    assert "the same runs" in page and page.count("<svg") == 2
+    line = lines_of(found, "again")["A-h1"]
+    assert len(found.found["shared"]) == 6
+    assert (line["verdict"], line["difference of differences"]) == ("the same runs", None)
+    assert found.headline == ["Nothing in again can be compared with one."]
+    assert "6 runs shared (A-h1 3)" in " ".join(render(found, "text").split())
+    page = render(found, "html")
+    assert "the same runs" in page and page.count("<figure") == 2
 
 
 def test_a_hidden_row_is_compared_too_and_flagged(tmp_path):
@@ -154,8 +182,16 @@ def test_a_hidden_row_is_compared_too_and_flagged(tmp_path):
     before = compare([make("one", tmp_path), make("other", tmp_path)])
     hide(tmp_path, "other", "A-h4")
     after = compare([make("one", tmp_path), make("other", tmp_path)])
-    assert [row.name for row in after.rows] == ["A-h1", "A-h4 (hidden)"]
-    assert [row.places for row in after.rows] == [row.places for row in before.rows]
+    assert list(lines_of(after)) == ["A-h1", "A-h4 (hidden)"]
+    assert [line | {"row": ""} for line in after.data] == [line | {"row": ""} for line in before.data]
+
+
+def test_two_studies_of_one_name_are_told_apart(tmp_path):
+    for folder in "ab":
+        made = Generator(tmp_path / folder, ROWS[:2], [1 + (folder == "b"), 3, 5], "study")
+        made.write_all({"A-h1": 0.1})
+    found = compare([make("study", tmp_path / folder) for folder in "ab"])
+    assert {line["study"] for line in found.data} == {"study", "study (2)"} and "A-h1" in lines_of(found, "study (2)")
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path, capsys):
@@ -192,24 +228,45 @@ def test_where_nothing_differs_one_study_in_twenty_at_most_finds_anything(spread
     for scale in (1.0, spread):
         y = rng.normal(0, 1, (studies, rows, n)) * sd[:, None] * scale
         noise = statistics.SentenceNoise(np.zeros((studies, rows)), np.zeros((studies, rows)))
-        sides.append(statistics.compare(y.mean(-1), y.var(-1, ddof=1), np.full(rows, n), noise))
+        d = statistics.compare(y.mean(-1), y.var(-1, ddof=1), np.full(rows, n), noise)
+        sides.append(Estimate(d.estimate[:, 1:], d.se[:, 1:], d.df[:, 1:]))
     one, other = sides
-    p = np.full((studies, rows - 1), np.nan)
-    for s in range(studies):
-        for r in range(1, rows):
-            a, b = (of(d, s, r) for d in (other, one))
-            p[s, r - 1] = minus(a, b).p
-    hits = (benjamini_hochberg(p) < 0.05).any(-1).mean()
+    hits = (benjamini_hochberg(two_sided(minus(other, one))) < 0.05).any(-1).mean()
     assert hits < 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies), hits
     print(f"{hits:.3f}")
 
 
-def of(d: statistics.Differences, s: int, r: int) -> Difference:
-    return Difference("", "", None, estimate=d.estimate[s, r], se=d.se[s, r], df=d.df[s, r], p=d.p[s, r])
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, "cannot tell"),
+        ({"n": None, "estimate": None}, "no such row"),
+        ({"estimate": None}, "no scores"),
+        ({"se": None, "df": None, "p": None}, "single seed"),
+        ({"se": 0.0}, "equal seeds"),
+        ({"p": None}, "not testable"),
+    ],
+)
+def test_where_there_is_no_test_it_says_why(changed, why):
+    known = {"metric": "ppl", "n": 5, "estimate": 0.1, "se": 0.02, "df": 8.0, "lower": 0.05, "upper": 0.15, "p": 0.001}
+    lines = [{"row": row, "study": study} | known for row in "ab" for study in ("one", "other")]
+    lines[1] |= changed | ({"study": "nobody"} if why == "no such row" else {})
+    lines[0] |= {"se": 0.0} if why == "equal seeds" else {}
+    both = compared(pd.DataFrame(lines).astype({"estimate": float, "se": float, "df": float, "p": float, "n": float}))
+    line = both[(both.row == "a") & (both.study == "other")].iloc[0]
+    assert line.verdict == why and np.isnan(line.p_BH) == (why != "cannot tell")
+    assert np.isnan(line.low) == (why not in ("cannot tell", "not testable"))
+
+
+def test_an_interval_that_says_nothing_is_no_row_of_digits():
+    assert interval("ppl", math.log(0.01), math.log(10954)) == "no information"
+    assert interval("ppl", math.log(0.5), math.log(9.0)) == f"[{MINUS}50.0, +800.0]"
+    assert interval("bleu", -101.0, 3.0) == "no information" and interval("bleu", math.nan, 3.0) == ""
 
 
 def test_a_study_with_fewer_seeds_than_a_verdict_needs_has_intervals_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("lightning_tfm.report.stats.statistics.LEAST", 5)
+    for module in ("stats.statistics", "across.wording"):
+        monkeypatch.setattr(f"lightning_tfm.report.{module}.LEAST", 5)
     few = Generator(tmp_path, ROWS, [1, 2, 3], "few")
     few.write_all({"A-h1": 0.3})
     many = Generator(tmp_path, ROWS, [1, 2, 3, 4, 5], "many")
@@ -219,40 +276,39 @@ def test_a_study_with_fewer_seeds_than_a_verdict_needs_has_intervals_alone(tmp_p
     save(many.study, tmp_path)
     many.write_all()
     found = compare([make("many", tmp_path), make("few", tmp_path)])
-    told = {row.name: row.places[1].against["ppl"] for row in found.rows}
-    assert {(one.p, one.why) for one in told.values()} == {(None, "not testable")}
-    assert told["A-h1"].lower > 0.1 and told["A-h4"].lower < 0 < told["A-h4"].upper
-    for kind in ("text", "markdown", "html"):
-        assert render(comparison_text.analysis(found), kind).count("not testable") == 6
+    told = lines_of(found, "few")
+    assert {(line["p (BH)"], line["verdict"]) for line in told.values()} == {(None, "not testable")}
+    assert told["A-h1"]["lower"] > 0.1 and told["A-h4"]["lower"] < 0 < told["A-h4"]["upper"]
+    assert found.headline[0].endswith("between many and few, but nothing is tested.")
+    assert found.scope == "A verdict takes 5 seeds in each; few has 3."
+    for kind, words in {"text": "not testable", "markdown": "not testable", "html": "not testable</span>"}.items():
+        assert render(found, kind).count(words) == 6
 
 
 def test_rows_that_follow_base_are_the_same_change_over_bases_of_other_sizes():
-    def place(study, depth, **more):
-        row = replace(summary_row("C-N2"), change={"model.N": depth}, **more)
-        return row, SimpleNamespace(study=study)
+    def row(depth, **more):
+        return replace(summary_row("C-N2"), change={"model.N": depth}, **more)
 
-    def told(*places):
-        return _incomparable("C-N2", [row for row, _ in places], [summary for _, summary in places])
+    def told(a, b):
+        return incomparable("C-N2", {"a": a, "b": b}, {"a": {"C-N2": a}, "b": {"C-N2": b}})
 
     third = {"ties": {"model.N": {"of_base": "1/3"}}}
-    assert told(place("a", 2, **third), place("b", 1, **third)) == ""
-    assert told(place("a", 2), place("b", 2, **third)) == ""  # a study from before rows could follow base
-    assert told(place("a", 2), place("b", 1, **third)) == "C-N2: changes {'model.N': 1} in b, {'model.N': 2} in a"
-    assert told(place("a", 2), place("b", 2, same_as="base")) == "C-N2: is base in b"
+    assert told(row(2, **third), row(1, **third)) == ""
+    assert told(row(2), row(2, **third)) == ""  # a study from before rows could follow base
+    assert told(row(2), row(1, **third)) == "C-N2: changes {'model.N': 1} in b, {'model.N': 2} in a"
+    assert told(row(2), row(2, same_as="base")) == "C-N2: is base in b"
 
 
 def test_a_metric_that_was_added_to_both_is_compared_and_tested(two, capsys):
     _, other, root = two
     other.write_all({"A-h1": 0.3})
     assert main(["validate", "one", "--add", "chrf", "--out", str(root)]) == 0
-    assert compare([make("one", root), make("other", root)]).metrics == ["ppl", "bleu"]
+    assert metrics_of([make("one", root), make("other", root)]) == ["ppl", "bleu"]
     assert main(["validate", "other", "--add", "chrf", "--out", str(root)]) == 0
     reports = [make("one", root), make("other", root)]
     found = compare(reports)
-    assert found.metrics == ["ppl", "bleu", "chrf"]
-    (row,) = [row for row in found.rows if row.name == "A-h1"]
-    ours = [place.difference["chrf"].estimate for place in row.places]
-    assert row.places[1].against["chrf"].estimate == pytest.approx(ours[1] - ours[0])
-    assert row.places[1].against["chrf"].p < 0.05 and "chrf" in found.sides[1].base
+    first, line = (lines_of(found, study, "chrf")["A-h1"] for study in ("one", "other"))
+    assert line["difference of differences"] == pytest.approx(line["difference to base"] - first["difference to base"])
+    assert line["p (BH)"] < 0.05 and "base chrf" in found.found["sides"][1]
     assert main(["compare", "one", "other", "--out", str(root)]) == 0
     assert "other against one: dev chrF to base" in capsys.readouterr().out

@@ -204,6 +204,4 @@ def test_the_pages_say_how_often_effects_and_comparisons_are_false():
     assert {len(found) for found in rates} == {10}
     effects, comparisons = (max(max(found[part]) for found in rates) for part in (slice(8), slice(8, 10)))
     assert f"at most {effects} % of such families" in factors.ABOUT
-    assert (
-        f"at most {comparisons} % of metrics" in (root / "lightning_tfm/report/across/comparison_text.py").read_text()
-    )
+    assert f"at most {comparisons} % of metrics" in (root / "lightning_tfm/report/across/comparison.py").read_text()

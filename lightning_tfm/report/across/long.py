@@ -1,0 +1,170 @@
+"""Several studies as one table, a line for each row, study and metric: what `compare`, `pool` and `ladder` begin with.
+
+A line holds the row's difference to base as the metric is tested (stats/statistics.py). The rows are those that at
+least two studies have, the first among them, with the same change; all others are named with the reason.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from lightning_tfm.config import to_dict
+from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import METRICS, WORD
+from lightning_tfm.report.build import Report
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.study.rows import differences
+from lightning_tfm.study.study import HIDDEN, Ablation
+
+OF = ["estimate", "se", "df", "lower", "upper", "p"]
+"""of a difference to base, each NaN where it is not known; the interval is at the level of the study's looks"""
+
+
+def long(reports: Sequence[Report]) -> tuple[pd.DataFrame, list[str]]:
+    """(lines of row, study, metric, n and `OF`; the rows left out, and why).
+
+    A row that is hidden in any of the studies is there too, flagged in its name. Raises UserError where no row is in
+    two of the studies, or their text was edited between them.
+    """
+    check_same_texts([report.cells.study for report in reports])
+    families = {study: family(report.summary) for study, report in by_name(reports).items()}
+    metrics, lines, left_out = metrics_of(reports), [], []
+    for name in dict.fromkeys(name for rows in families.values() for name, row in rows.items() if not row.base):
+        there = {study: rows[name] for study, rows in families.items() if name in rows}
+        if reason := incomparable(name, there, families):
+            left_out.append(reason)
+            continue
+        flagged = name + HIDDEN * any(row.name != name for row in there.values())
+        for study, row in there.items():
+            for metric in metrics:
+                d = row.metric(metric).difference
+                of = {key: getattr(d, key) for key in OF} if d else {}
+                lines.append({"row": flagged, "study": study, "metric": metric, "n": row.n} | of)
+    if not lines:
+        studies = ", ".join(families)
+        raise UserError(f"no row is in two of the studies {studies}: nothing to compare ({'; '.join(left_out)})")
+    return pd.DataFrame(lines, columns=["row", "study", "metric", "n", *OF]).astype(dict.fromkeys(OF, float)), left_out
+
+
+def by_name(reports: Sequence[Report]) -> dict[str, Report]:
+    """Study -> report; the second of two studies of one name, from other folders, is `name (2)`."""
+    named: dict[str, Report] = {}
+    for report in reports:
+        own = report.summary.study
+        alike = sum(one.summary.study == own for one in named.values())
+        named[own + f" ({alike + 1})" * bool(alike)] = report
+    return named
+
+
+def metrics_of(reports: Sequence[Report]) -> list[str]:
+    """What all of the studies are tested in; of the nll over other counts than tokens, none."""
+    common = set.intersection(*(set(report.summary.metrics) for report in reports))
+    return [name for name, metric in METRICS.items() if name in common and not metric.beside]
+
+
+def family(summary: Summary) -> dict[str, SummaryRow]:
+    """Every row by its name; hidden ones too, by the name that they had, unless another row has it now."""
+    visible = {row.name: row for row in summary.rows}
+    hidden = {row.name[: row.name.rindex(HIDDEN[:-1])]: row for row in summary.hidden or []}
+    return visible | {name: row for name, row in hidden.items() if name not in visible}
+
+
+UNTRAINED: dict[str, Any] = dict.fromkeys(("test", "long", "long_from", "max_len"))
+"""fields of the data that change neither the training text nor the dev text"""
+
+
+def check_same_texts(studies: Sequence[Ablation]) -> None:
+    """Raise UserError where two studies name the same text and were not trained or scored on the same."""
+    for one, other in combinations(studies, 2):
+        named = [asdict(study.base.data) | UNTRAINED for study in (one, other)]
+        changed = [role for role in one.prints.differing(other.prints) if role in ("train", "dev")]
+        if changed and named[0] == named[1]:
+            role, data = changed[0], one.base.data
+            raise UserError(
+                f"{one.name} and {other.name} cannot be compared: both have data.corpus={data.corpus} and data.{role}="
+                f"{getattr(data, role)}, but that text was edited between them (fingerprints "
+                f"{getattr(one.prints, role)[:12]}… and {getattr(other.prints, role)[:12]}… in study.json): run one of "
+                "them again on the other's text under its own --name"
+            )
+
+
+def incomparable(name: str, there: Mapping[str, SummaryRow], families: Mapping[str, Mapping[str, SummaryRow]]) -> str:
+    """Why the row, in the studies that have it, cannot be compared; empty where it can."""
+    (study, row), *others = there.items()
+    if not others:
+        change = row.change | row.ties
+        alike = [(s, r.name) for s, rows in families.items() for r in rows.values() if r.change | r.ties == change]
+        renamed = next((f"; {s} calls it {other}" for s, other in alike if other != name), "")
+        return f"{name}: only in {study}{renamed}"
+    first = next(iter(families))
+    if study != first:
+        return f"{name}: not in {first}, which the others are compared with"
+    for other, of in there.items():
+        if of.same_as:
+            return f"{name}: is {of.same_as} in {other}"
+    for other, of in others:
+        if of.change != row.change and of.change | of.ties != row.change | row.ties:
+            return f"{name}: changes {of.change} in {other}, {row.change} in {first}"
+    return ""
+
+
+# --- what else is said of the studies ---
+
+
+def labels(reports: Sequence[Report]) -> dict[str, str]:
+    """Row -> what people call it, in the first study that has it."""
+    return {row.name: row.label for report in reversed(reports) for row in report.summary.rows}
+
+
+def titles(reports: Sequence[Report]) -> dict[str, str]:
+    """Study -> its title with its name beside it, or the name where the title does not tell it from another one."""
+    studies = {study: report.summary.title for study, report in by_name(reports).items()}
+    counts = Counter(studies.values())
+    return {study: f"{title} ({study})" if title and counts[title] == 1 else study for study, title in studies.items()}
+
+
+def heading(reports: Sequence[Report], what: str) -> str:
+    """Over an analysis of them; the title that all share goes first."""
+    shared = {report.summary.title for report in reports} if len(reports) > 1 else set()
+    first = f"{shared.pop()}: " if len(shared) == 1 and "" not in shared else ""
+    return f"{first}{', '.join(titles(reports).values())} {what}"
+
+
+def question(reports: Sequence[Report]) -> str:
+    """The studies', each once."""
+    return " ".join(dict.fromkeys(report.summary.question for report in reports))
+
+
+def runs_of(report: Report, row: str = "") -> frozenset[str]:
+    """The first 16 digits of the runs of a row, by default of all."""
+    names = {row, row.removesuffix(HIDDEN)}
+    filled = report.cells.filled.values()
+    return frozenset(cell.record.training_hash[:16] for cell in filled if not row or cell.row in names)
+
+
+def shared_runs(reports: Sequence[Report], row: str = "") -> list[str]:
+    """Runs that several of the studies have."""
+    times = Counter(run for report in reports for run in runs_of(report, row))
+    return sorted(run for run, n in times.items() if n > 1)
+
+
+def sides(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """Of each study its corpus, the scores of its base, in what that differs from the first's, and whether its seeds
+    were added after looking, for which no p here is corrected."""
+    first, found = to_dict(reports[0].cells.study.base), []
+    for study, report in by_name(reports).items():
+        s, base = report.summary, to_dict(report.cells.study.base)
+        scores = {f"base {METRICS[m].key}": s.base.metric(m).mean if s.base else None for m in metrics_of(reports)}
+        apart = {"apart": differences(first, base, f"{reports[0].summary.study} has"), "looks": s.looks is not None}
+        found.append({"study": study, "corpus": s.corpus} | scores | apart)
+    return found
+
+
+def deciding(metrics: Sequence[str]) -> str:
+    """The metric that decides: nll per word where that is compared, else perplexity."""
+    return WORD.name if WORD.name in metrics else metrics[0]

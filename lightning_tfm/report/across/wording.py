@@ -1,0 +1,88 @@
+"""What analyses of several studies say alike: differences, intervals and the sentence on top."""
+
+import math
+from collections.abc import Mapping
+from textwrap import wrap
+from typing import Any
+
+import pandas as pd
+
+from lightning_tfm.metrics import METRICS
+from lightning_tfm.plural_words import plural
+from lightning_tfm.plural_words import signed as with_sign
+from lightning_tfm.report.charts.forest import ROOM, begun, clause
+from lightning_tfm.report.charts.heat_map import NOTHING
+from lightning_tfm.report.pages.document import p_value
+from lightning_tfm.report.stats.statistics import LEAST
+from lightning_tfm.report.to_json import rounded
+from lightning_tfm.report.wording.word import UNTESTABLE, Shift
+
+NO_INFORMATION = "no information"
+TIMES, POINTS = 10, 100
+"""an interval says nothing that reaches beyond so many times base's score or below its so manieth part; of what is not
+tested as a logarithm, beyond so many points"""
+
+
+def signed(metric: str, value: float) -> str:
+    """A difference with its sign, in percent without the sign of percent; a dash for NaN."""
+    return NOTHING if math.isnan(value) else with_sign(METRICS[metric].shown(value), METRICS[metric].difference_digits)
+
+
+def informative(metric: str, low: float, high: float) -> bool:
+    """Whether an interval as tested says anything."""
+    return max(-low, high) < (math.log(TIMES) if METRICS[metric].log else POINTS)
+
+
+def interval(metric: str, low: float, high: float) -> str:
+    """[lower, upper]; empty where there is none."""
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return f"[{signed(metric, low)}, {signed(metric, high)}]" if informative(metric, low, high) else NO_INFORMATION
+
+
+def p_words(p: float) -> str:
+    return p_value(None if math.isnan(p) else p)
+
+
+def narrow(head: str) -> str:
+    """A name over a column of numbers, in lines."""
+    return "\n".join(wrap(head, 9, break_long_words=True))
+
+
+def records(lines: pd.DataFrame) -> list[dict[str, Any]]:
+    """For JSON and CSV, each number at ten significant digits, None for NaN."""
+    return [rounded(dict(zip(lines.columns, line, strict=True))) for line in lines.itertuples(index=False)]
+
+
+def finding(changes: pd.DataFrame, names: Mapping[str, str], first: str, other: str) -> tuple[str, str]:
+    """(which rows' differences to base change most from one study to the other, in a sentence; how many do what).
+
+    `changes`: row, difference (of the two) and verdict, in the metric that decides.
+    """
+    known = changes[changes.difference.notna()]
+    known = known.reindex(known.difference.abs().sort_values(ascending=False, kind="stable").index)
+    rows = {word: [names.get(row) or row for row in known[known.verdict == word].row] for word in Shift}
+    if known.empty:
+        return f"Nothing in {other} can be compared with {first}.", ""
+    tested, every = sum(map(len, rows.values())), [names.get(row) or row for row in known.row]
+    for most in (3, 2, 1):
+        parts = [clause(rows[word][:most], len(rows[word]), word.clause) for word in Shift if word.found and rows[word]]
+        sentence = "; ".join(parts) + f" from {first} to {other}."
+        if not parts and tested:
+            sentence = f"No change is shown to do more or less in {other} than in {first}."
+        elif not tested:
+            ways = ("differs", "differ")
+            sentence = f"{clause(every[:most], len(every), ways)} between {first} and {other}, but nothing is tested."
+        if len(sentence) <= ROOM:
+            break
+    counts = [f"{len(of)} {word.clause[len(of) > 1]}" for word, of in rows.items() if of]
+    scope = f"Of {plural(tested, 'change')} {'; '.join(counts)}." if tested else ""
+    return begun(sentence), scope
+
+
+def seeds_missing(changes: pd.DataFrame, first: str, other: str) -> str:
+    """Which of two studies has too few seeds for a test, in a sentence; empty where none has."""
+    untested = changes[changes.verdict == UNTESTABLE]
+    few = {study: int(n.max()) for study, n in ((first, untested.n_1), (other, untested.n)) if (n < LEAST).any()}
+    listed = " and ".join(f"{study} has {n}" for study, n in few.items())
+    return f"A verdict takes {LEAST} seeds in each; {listed}." if few else ""
