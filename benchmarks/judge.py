@@ -4,6 +4,7 @@ and streams of candidates at its gate.
     python benchmarks/judge.py studies > benchmarks/results/judge.txt
     python benchmarks/judge.py looks --seed 3 > benchmarks/results/judge-looks.txt
     python benchmarks/judge.py streams > benchmarks/results/judge-gate.txt     (minutes, on one thread)
+    python benchmarks/judge.py streams --seed 2 > benchmarks/results/judge-gate-fresh.txt
 
 The rule is docs/judge-method.md, frozen before the published numbers were drawn; the code that decides is the
 package's, over many studies at once. `--seed` gives other numbers.

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.atomic_io import write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.command import with_out
-from lightning_tfm.study.study_file import folder_of
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
@@ -25,12 +23,11 @@ def write_to(path: Path, content: str | bytes) -> None:
     print(path)
 
 
-def deliver(said: "Analysis", options: dict[str, Any], page: Path) -> int:
-    """An analysis as --format and --to request it: printed, or written; a page to `page` unless they say otherwise."""
-    from lightning_tfm.report.render.analysis import render
-
+def deliver(said: "Analysis | str", options: dict[str, Any], page: Path) -> int:
+    """An analysis, or its text, as --format and --to request it: printed, or written; a page to `page` unless they say
+    otherwise."""
     kind, to = options["format"], options["to"]
-    content = render(said, kind)
+    content = said if isinstance(said, str) else _rendered(said, kind)
     if to == "-" or (to is None and kind != "html"):
         print(content, end="")
     else:
@@ -38,9 +35,17 @@ def deliver(said: "Analysis", options: dict[str, Any], page: Path) -> int:
     return 0
 
 
+def _rendered(analysis: "Analysis", kind: str) -> str:
+    from lightning_tfm.report.render.analysis import render  # with jinja2, which a text does without
+
+    return render(analysis, kind)
+
+
 def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:
     """Write a study's page and name it; where that fails, say why. Its runs and records are safe by then."""
     from lightning_tfm.report.pages.links import beside
+    from lightning_tfm.study.command import with_out
+    from lightning_tfm.study.study_file import folder_of
 
     path = folder_of(root, name) / file
     try:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -121,71 +121,69 @@ class Gate:
     family: Path | None = None
     candidates: int | None = None
     """of a family that begins; None: CANDIDATES"""
-    all_of_base: bool = False
-    """whether a look has all of base's seeds, and not as many as the row's"""
 
     def answer(self, beside: Path) -> Answer:
         """`beside`: the scores, whose folder keeps what was declared. Raises UserError."""
         if self.row not in self.scores.runs or self.row == self.base:
-            return plain(judged(self.scores, self.aims[:1], self.base), self.row)
-        state = beside.with_name(f"{beside.name}.gate.json")
+            return self._plain()
         with locked(beside.with_name(f"{beside.name}.lock")):
-            kept = Kept.read(state)
-            if not self.looks and self.family is None and not kept.content.get("looks", {}).get(self._key()):
-                return plain(judged(self.scores, self.aims[:1], self.base), self.row)
-            if self.family is None:
-                answer = self._looked(kept, ALPHA)
-            else:
+            kept = Kept.read(beside.with_name(f"{beside.name}.gate.json"))
+            if self.family is not None:
                 with locked(self.family.with_name(f"{self.family.name}.lock")):
-                    answer = self._in_family(kept, self.family)
+                    answer = self._in_family(Kept.read(self.family), kept.content)
+            else:
+                declared = kept.content.setdefault("looks", {})
+                if not self.looks and self._key not in declared:
+                    return self._plain()
+                test = declared.setdefault(self._key, {"looks": list(self.looks), "level": ALPHA, "found": {}})
+                answer = self._looked(test, test["looks"])
             kept.write()
         return answer
 
+    def _plain(self) -> Answer:
+        return plain(judged(self.scores, self.aims[:1], self.base), self.row)
+
+    @property
     def _key(self) -> str:
         return json.dumps([self.row, self.base, self.aims[0].name])
 
     def _seeds(self, row: str) -> int:
         return len(self.scores.of(row, self.aims[0].name))
 
-    def _looked(self, kept: Kept, level: float) -> Answer:
-        """The smallest p of all looks that the seeds allow, each over its share of the level."""
-        declared = kept.content.setdefault("looks", {}).setdefault(
-            self._key(), {"looks": list(self.looks), "found": {}}
-        )
-        if declared["looks"] != list(self.looks):
-            before = ",".join(map(str, declared["looks"])) or "one at all seeds"
-            now = "none" if not self.looks else ",".join(map(str, self.looks))
+    def _looked(self, test: dict[str, Any], looks: Sequence[int], all_of_base: bool = False) -> Answer:
+        """The smallest p of all looks that the seeds allow, each over its share of the level. `all_of_base`: whether a
+        look has all of base's seeds, and not as many as the row's."""
+        if list(looks) != list(self.looks or looks if all_of_base else self.looks):
+            before, now = (",".join(map(str, n)) or "none" for n in (looks, self.looks))
             raise UserError(
                 f"--looks: {before} was declared for '{self.row}', {now} was not; looks cannot be added later"
             )
-        have = self._seeds(self.row) if self.all_of_base else min(map(self._seeds, (self.row, self.base)))
-        best: tuple[float, Answer] | None = None
-        for n, share in zip(self.looks, shares(self.looks), strict=True):
-            if n > have:
-                break
-            found = self._look(declared["found"], n, share, level)
-            if best is None or found["p"] <= best[0] or found["line"]["verdict"] == DIVERGED:
-                best = found["p"], Answer(found["code"], found["line"])
-        following = next((n for n in self.looks if n > have), None)
-        if best is None:
-            line = {"row": self.row, "base": self.base, "metric": self.aims[0].name, "verdict": UNTESTABLE, "n": have}
-            best = 1.0, Answer(WAIT, line)
-        missing = max(following - have, 0) if following else 0
-        return Answer(best[1].code, best[1].line | {"next look": following, "seeds missing": missing})
+        have = self._seeds(self.row) if all_of_base else min(map(self._seeds, (self.row, self.base)))
+        line = {"row": self.row, "base": self.base, "metric": self.aims[0].name, "verdict": UNTESTABLE, "n": have}
+        best: dict[str, Any] = {"p": 1.0, "code": WAIT, "line": line}
+        for n, share in zip(looks, shares(looks), strict=True):
+            if n <= have:
+                look = self._look(test, n, share, self._seeds(self.base) if all_of_base else n)
+                if look["p"] <= best["p"] or look["line"]["verdict"] == DIVERGED:
+                    best = look
+        following = next((n for n in looks if n > have), None)
+        missing = following - have if following else 0
+        return Answer(best["code"], best["line"] | {"next look": following, "seeds missing": missing})
 
-    def _look(self, found: dict[str, Any], n: int, share: float, level: float) -> dict[str, Any]:
-        """Taken once; taken before, as it was found. Raises UserError where its scores have changed."""
-        of_base = self._seeds(self.base) if self.all_of_base else n
-        of_base = found.get(str(n), {}).get("seeds of base", of_base)
+    def _look(self, test: dict[str, Any], n: int, share: float, of_base: int) -> dict[str, Any]:
+        """Taken once; taken before, as it was. Raises UserError where its scores have changed."""
+        before = test["found"].get(str(n))
+        of_base = before["seeds of base"] if before else of_base
         first = _first(self.scores, n, {self.base: of_base})
         digest = _digest([first.of(row, self.aims[0].name) for row in (self.row, self.base)])
-        if str(n) not in found:
-            found[str(n)] = {"digest": digest, "seeds of base": of_base, **self._tested(first, share, level)}
-        if found[str(n)]["digest"] != digest:
+        if before is None:
+            tested = self._tested(first, share, test["level"])
+            before = test["found"][str(n)] = {"digest": digest, "seeds of base": of_base, **tested}
+        if before["digest"] != digest:
             raise UserError(
                 f"{self.scores.source}: the first {n} seeds of '{self.row}' or '{self.base}' have changed since"
             )
-        return dict(found[str(n)])
+        return dict(before)
 
     def _tested(self, scores: Scores, share: float, level: float) -> dict[str, Any]:
         """{p, code, line}; outside a family p is corrected over the rows of the file, and level is ALPHA."""
@@ -194,55 +192,45 @@ class Gate:
         line, e = _line(judgement, one), one.evidence
         if self.family is None or e is None or math.isnan(e.p):
             return {"p": line.get("p") or 1.0, "code": CODES[one.verdict], "line": line}  # type: ignore[index]
-        p = min(float(e.above(0.0) if not self.aims[0].lower else e.below(0.0)) / share, 1.0)
+        p = min(float(e.below(0.0) if self.aims[0].lower_is_better else e.above(0.0)) / share, 1.0)
         verdict = BETTER if p <= level else UNDECIDED if one.verdict == BETTER else one.verdict
         line |= {"verdict": verdict, "p": p, "level": level}
         if verdict == UNDECIDED:
             line["why"] = f"one-sided p {p:.2g}, above this candidate's level {level:.2g}"
         return {"p": p, "code": CODES[verdict], "line": line}  # type: ignore[index]
 
-    def _in_family(self, kept: Kept, path: Path) -> Answer:
-        family, before = Kept.read(path), kept.content.setdefault("families", {}).get(str(path.resolve()))
-        begun = [one["key"] for one in family.content.get("tested", [])]
-        if before and (not family.content or begun[: len(before)] != before):
-            what = "is lost" if not family.content else "has fewer candidates than this gate tested"
+    def _in_family(self, family: Kept, own: dict[str, Any]) -> Answer:
+        """`own`: what the scores' folder keeps, the candidates that a family is known to have."""
+        path, content = family.path, family.content
+        known, tested = own.setdefault("families", {}), content.get("tested", [])
+        before = known.get(str(path.resolve()), [])
+        if before and [one["key"] for one in tested[: len(before)]] != before:
+            what = "has fewer candidates than this gate tested" if content else "is lost"
             raise UserError(f"{path}: {what}; what they spent is not known any more. Restore it")
-        if family.content.get("candidates", self.candidates) != (self.candidates or family.content.get("candidates")):
-            raise UserError(f"{path}: was begun for {family.content['candidates']} candidates, not {self.candidates}")
-        if not family.content:
-            family.content = {"rule": "LOND", "level": ALPHA, "candidates": self.candidates or CANDIDATES, "tested": []}
-        answer = self._candidate(family)
-        family.write()
-        kept.content["families"][str(path.resolve())] = [one["key"] for one in family.content["tested"]]
-        return answer
-
-    def _candidate(self, family: Kept) -> Answer:
-        tested, most = family.content["tested"], family.content["candidates"]
-        own = next((one for one in tested if one["key"] == self._key()), None)
-        have = self._seeds(self.row)
-        if own is None and min(have, self._seeds(self.base)) < (self.looks[0] if self.looks else LEAST):
-            return plain(judged(self.scores, self.aims[:1], self.base), self.row)  # nothing is spent
-        if own is None:
+        most = content.get("candidates", self.candidates or CANDIDATES)
+        if self.candidates not in (None, most):
+            raise UserError(f"{path}: was begun for {most} candidates, not {self.candidates}")
+        test, have = next((one for one in tested if one["key"] == self._key), None), self._seeds(self.row)
+        if test is None:
+            if min(have, self._seeds(self.base)) < (self.looks[0] if self.looks else LEAST):
+                return self._plain()  # nothing is spent
             if len(tested) == most:
-                raise UserError(
-                    f"{family.path}: all of its {plural(most, 'candidate')} were tested; begin another family"
-                )
+                raise UserError(f"{path}: all of its {plural(most, 'candidate')} were tested; begin another family")
             level = ALPHA / most * max(1, sum(one["kept"] for one in tested))
-            own = {"key": self._key(), "level": level, "looks": list(self.looks) or [have], "kept": False}
-            own |= {"content": {}}
-            tested.append(own)
-        looks = list(self.looks) or own["looks"]
-        if not self.looks and looks != [have]:
+            test = {"key": self._key, "level": level, "looks": list(self.looks) or [have], "kept": False, "found": {}}
+            tested.append(test)
+        if not self.looks and test["looks"] != [have]:
             raise UserError(
-                f"{family.path}: '{self.row}' was tested at {looks[0]} seeds, and has {have} now; to test a candidate "
-                f"again, declare its looks beforehand: --looks {looks[0]},{have}"
+                f"{path}: '{self.row}' was tested at {test['looks'][0]} seeds, and has {have} now; to test a candidate "
+                f"again, declare its looks beforehand: --looks {test['looks'][0]},{have}"
             )
-        of_own = Kept(family.path, own["content"])
-        answer = replace(self, looks=looks, all_of_base=not self.looks)._looked(of_own, own["level"])
-        own["kept"] = own["kept"] or answer.code == KEEP
-        return Answer(
-            answer.code, answer.line | {"candidate": tested.index(own) + 1, "of": most, "level": own["level"]}
-        )
+        answer = self._looked(test, test["looks"], all_of_base=not self.looks)
+        test["kept"] = test["kept"] or answer.code == KEEP
+        family.content = {"rule": "LOND", "level": ALPHA, "candidates": most, "tested": tested}
+        family.write()
+        known[str(path.resolve())] = [one["key"] for one in tested]
+        place = {"candidate": tested.index(test) + 1, "of": most, "level": test["level"]}
+        return Answer(answer.code, answer.line | place)
 
 
 def _first(scores: Scores, n: int, more: Mapping[str, int]) -> Scores:

@@ -18,13 +18,13 @@ def read_items(path: Path, aim: Aim, scores: Scores, columns: tuple[str, str]) -
     """(row, seed) -> numerator and denominator of every item, [S, 2], in one order. A metric is their ratio over all
     items; of a column `value` the mean. Raises UserError where runs have not the same items."""
     found: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
-    for line, record in records(path):
-        where = f"{path}, line {line}"
+    for place, record in records(path):
+        where = f"{path}, {place}"
         names = ("numerator", "denominator") if "numerator" in record else ("value",)
         if lacks := [name for name in (*columns, "item", *names) if name not in record]:
             need = "row, seed, item and value (or numerator and denominator)"
             raise UserError(f"{path}: no column '{lacks[0]}'; it needs {need}")
-        values = [number(record[name], Aim(name, False), where) for name in names]
+        values = [number(record[name], Aim(name, name, 0, 0), where) for name in names]
         if any(v is None or v != v for v in values):
             raise UserError(f"{where}: an item without a number")
         own = found.setdefault((printable(str(record[columns[0]])), printable(str(record[columns[1]]))), {})

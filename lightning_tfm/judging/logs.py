@@ -3,13 +3,13 @@
 import csv
 import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import yaml
 
-from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.judging.scores import Aim, Scores, number, printable
+from lightning_tfm.errors import UserError
+from lightning_tfm.judging.scores import Aim, Scores, gathered, number
 
 FRESH = 60.0
 """seconds since the last line of a run that may still be running"""
@@ -22,45 +22,43 @@ def read_logs(folder: Path, aims: Sequence[Aim], row: str, seed: str, best: Coll
     files = sorted(folder.rglob("metrics.csv"), key=lambda path: [int(x) for x in re.findall(r"\d+", str(path))])
     if not files:
         raise UserError(f"{folder}: no metrics.csv of Lightning's CSVLogger in it")
-    for option, name in (("--row", row), ("--seed", seed)):
-        if not name.startswith("hparams."):
-            raise UserError(f"{option} {name}: of a folder of logs it is a hyperparameter: {option} hparams.NAME")
-    if not aims:
-        raise UserError(f"{folder}: say which metric decides, and which values are better: --metric NAME:higher")
-    scores, running = Scores(str(folder)), []
-    for path in files:
-        name = path.parent.relative_to(folder).as_posix()
-        if time.time() - path.stat().st_mtime < FRESH:
-            running.append(name)
-            continue
-        hparams = _hparams(path.with_name("hparams.yaml"))
-        own = [_named(hparams, key.removeprefix("hparams."), path.parent) for key in (row, seed)]
-        for aim in aims:
-            values = _column(path, aim)
-            if values:
-                better = min if aim.lower else max
-                chosen = better(values, key=lambda x: x if x == x else float("inf") * (1 if aim.lower else -1))
-                scores.add(own[0], own[1], aim.name, chosen if aim.name in best else values[-1], name)
-            else:
-                scores.notes.append(f"{name}: has no {aim.name} yet")
-    scores.notes += [f"left out, as they were written to within a minute: {', '.join(running)}"] * bool(running)
+    notes: list[str] = []
+    scores = gathered(str(folder), _versions(folder, files, aims, best, notes), aims, row, seed)
+    scores.notes += notes
     if best:
         scores.notes.append(
             f"{', '.join(best)}: the best of a run's values is selected by what is judged, so that it looks better "
             "than it is, more so for noisier runs; the last one is not selected"
         )
-    if not scores.runs:
-        raise UserError(f"{folder}: no finished run has {' or '.join(aim.name for aim in aims)}")
     return scores
 
 
-def _column(path: Path, aim: Aim) -> list[float]:
+def _versions(
+    folder: Path, files: Sequence[Path], aims: Sequence[Aim], best: Collection[str], notes: list[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """(name, its hyperparameters as hparams.NAME and one value of each metric); what is left out joins `notes`."""
+    for path in files:
+        name = path.parent.relative_to(folder).as_posix()
+        if time.time() - path.stat().st_mtime < FRESH:
+            notes.append(f"{name}: left out, as it was written to within a minute")
+            continue
+        record = {f"hparams.{key}": value for key, value in _hparams(path.with_name("hparams.yaml")).items()}
+        for aim in aims:
+            values = _column(path, aim, name)
+            record[aim.name] = (_best(values, aim) if aim.name in best else values[-1]) if values else ""
+            notes += [f"{name}: has no {aim.name} yet"] * (not values)
+        yield name, record
+
+
+def _column(path: Path, aim: Aim, name: str) -> list[str]:
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        reader = csv.DictReader(file)
-        if aim.name not in (reader.fieldnames or ()):
-            raise UserError(f"{path}: no column '{aim.name}': {nearest(aim.name, reader.fieldnames or ())}")
-        found = [number(line[aim.name], aim, f"{path}, line {reader.line_num}") for line in reader]
-    return [value for value in found if value is not None]
+        lines = csv.DictReader(file)
+        return [line[aim.name] for line in lines if number(line.get(aim.name), aim, f"{path}, {name}") is not None]
+
+
+def _best(values: Sequence[str], aim: Aim) -> str:
+    """NaN last."""
+    return min(values, key=lambda text: (float(text) != float(text), float(text) * (1 if aim.lower_is_better else -1)))
 
 
 def _hparams(path: Path) -> dict[str, str]:
@@ -71,18 +69,12 @@ def _hparams(path: Path) -> dict[str, str]:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path}: is no YAML: {str(error).splitlines()[0]}") from None
-    found: dict[str, str] = {}
+    scalars: dict[str, str] = {}
     todo: list[tuple[str, yaml.Node | None]] = [("", root)]
     while todo:
         prefix, node = todo.pop()
         if isinstance(node, yaml.ScalarNode):
-            found[prefix] = node.value
+            scalars[prefix] = node.value
         elif isinstance(node, yaml.MappingNode) and prefix.count(".") < 8:
             todo += [(f"{prefix}.{k.value}".lstrip("."), v) for k, v in node.value if isinstance(k, yaml.ScalarNode)]
-    return found
-
-
-def _named(hparams: dict[str, str], key: str, folder: Path) -> str:
-    if not (name := printable(hparams.get(key, ""))):
-        raise UserError(f"{folder}/hparams.yaml: no '{key}': {nearest(key, hparams)}")
-    return name
+    return scalars

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.metrics import Metric
 
 MOST, LONGEST = 1_000_000, 1 << 20
 """lines of a file, bytes of a line"""
@@ -21,27 +22,19 @@ FORM = re.compile(r"(?P<name>.+?):(?P<side>higher|lower)(?P<log>:log)?(:(?P<marg
 
 
 @dataclass(frozen=True)
-class Aim:
-    """A metric, and which of its values are better."""
+class Aim(Metric):
+    """A metric of somebody else's runs."""
 
-    name: str
-    lower: bool
-    log: bool = False
-    """its logarithm is tested; differences are printed in percent"""
     margin: float | None = None
     """a difference to base inside ± this is practically none: of the logarithm, a ratio of 1 + margin"""
 
-    def tested(self, value: float) -> float:
-        return math.log(value) if self.log else value
-
     @property
-    def tau(self) -> float:
+    def clear(self) -> float:
         """The margin, as it is tested; NaN where there is none."""
         return math.nan if self.margin is None else math.log1p(self.margin) if self.log else self.margin
 
-    def shown(self, difference: float) -> float:
-        """A tested difference as it is printed."""
-        return 100 * math.expm1(difference) if self.log else difference
+    def size(self, shown: float, sign: str = "") -> str:
+        return f"{shown:{sign}g}" + " %" * self.log
 
 
 def aim(text: str) -> Aim:
@@ -54,7 +47,8 @@ def aim(text: str) -> Aim:
     margin = found["margin"] and _plain_number(found["margin"])
     if found["margin"] and not (margin and 0 < margin < math.inf):
         raise UserError(f"--metric {text}: the margin is a number above 0, not '{found['margin']}'")
-    return Aim(printable(found["name"]), found["side"] == "lower", bool(found["log"]), margin or None)
+    name, lower = printable(found["name"]), found["side"] == "lower"
+    return Aim(name, name, 8, 8, lower_is_better=lower, log=bool(found["log"]), same_unit=True, margin=margin or None)
 
 
 Run = dict[str, float]
@@ -109,30 +103,30 @@ def read(path: Path, aims: Sequence[Aim], row: str = "row", seed: str = "seed") 
     return gathered(str(path), records(path), aims, row, seed)
 
 
-def records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """(line, what stands in it) of a file. Raises UserError."""
+def records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """("line 3", what stands in it) of a file. Raises UserError."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     return (_json_lines if path.suffix in (".jsonl", ".ndjson", ".json") else _csv_lines)(path)
 
 
 def gathered(
-    source: str, lines: Iterable[tuple[int, Mapping[str, Any]]], aims: Sequence[Aim], row: str, seed: str
+    source: str, lines: Iterable[tuple[str, Mapping[str, Any]]], aims: Sequence[Aim], row: str, seed: str
 ) -> Scores:
-    """Of (line, record)."""
-    scores, seen = Scores(source), False
-    for line, record in lines:
-        where = f"{source}, line {line}"
-        if not seen:
+    """Of (place, record). Raises UserError."""
+    scores, checked = Scores(source), False
+    for place, record in lines:
+        where = f"{source}, {place}"
+        if not checked:
             _check_columns(source, record, aims, row, seed)
-            seen = True
+            checked = True
         name, of_seed = (_label(record, key, where) for key in (row, seed))
         long = "metric" in record and "value" in record
         named = [one for one in aims if one.name == printable(str(record["metric"]))] if long else aims
         for one in named:
             value = number(record.get("value" if long else one.name), one, where)
             if value is not None:
-                scores.add(name, of_seed, one.name, value, f"line {line}")
+                scores.add(name, of_seed, one.name, value, place)
     if not scores.runs:
         raise UserError(f"{source}: no run has a number in {' or '.join(one.name for one in aims)}")
     return scores
@@ -204,7 +198,7 @@ def _text_lines(path: Path) -> Iterator[str]:
                 raise UserError(f"{path}, line {number}: bytes that are no text (UTF-8)") from None
 
 
-def _csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def _csv_lines(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     lines = _text_lines(path)
     first = next(lines, "")
     cut = max(",", "\t", ";", key=first.count)
@@ -214,23 +208,23 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     reader = csv.reader(lines, delimiter=cut)
     try:
         for cells in reader:
+            place = f"line {reader.line_num + 1}"
             if len(cells) != len(head) and any(cells):
-                said = f"{len(cells)} cells, where the first line has {len(head)}"
-                raise UserError(f"{path}, line {reader.line_num + 1}: {said}")
+                raise UserError(f"{path}, {place}: {len(cells)} cells, where the first line has {len(head)}")
             if any(cells):
-                yield reader.line_num + 1, dict(zip(head, cells, strict=True))
+                yield place, dict(zip(head, cells, strict=True))
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num + 1}: {error}") from None
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(_text_lines(path), 1):
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError):
-            raise UserError(f"{path}, line {number}: no JSON object; a line is one run") from None
-        if not isinstance(found, dict):
+            record = None
+        if not isinstance(record, dict):
             raise UserError(f"{path}, line {number}: no JSON object; a line is one run")
-        yield number, found
+        yield f"line {number}", record

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +14,13 @@ from lightning_tfm.judging.scores import Aim, Scores
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.stats import base_alone, evidence, statistics
 from lightning_tfm.report.stats.evidence import Evidence
-from lightning_tfm.report.stats.power import MOST
-from lightning_tfm.report.stats.statistics import ALPHA, LEAST, Differences, SentenceNoise
-from lightning_tfm.report.wording.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE, Word
+from lightning_tfm.report.stats.statistics import LEAST, Differences, SentenceNoise
+from lightning_tfm.report.wording.verdict import judge
+from lightning_tfm.report.wording.word import DIVERGED, UNTESTABLE
+
+if TYPE_CHECKING:
+    from lightning_tfm.judging.gate import Answer
+    from lightning_tfm.judging.views import Picture
 
 BASES = ("base", "baseline")
 WITH_ITEMS = (
@@ -66,12 +71,34 @@ class Judgement:
     with_items: bool = False
     """whether the noise of the test set is in its intervals"""
 
+    @property
+    def to(self) -> str:
+        """What the rows are compared with."""
+        return self.base if self.target is None else f"{self.target:g}"
+
     def of(self, row: str) -> Judged:
         """In the metric that decides. Raises UserError."""
-        found = {one.row: one for one in self.rows[self.aims[0].name]}
-        if row not in found:
-            raise UserError(f"{self.source}: no row '{row}': {nearest(row, found)}")
-        return found[row]
+        rows = {one.row: one for one in self.rows[self.aims[0].name]}
+        if row not in rows:
+            raise UserError(f"{self.source}: no row '{row}': {nearest(row, rows)}")
+        return rows[row]
+
+    def __str__(self) -> str:
+        """The table of the command line."""
+        return import_module("lightning_tfm.judging.views").terminal(self)
+
+    def table(self) -> Any:
+        """A DataFrame with a line for each row and metric, at full precision."""
+        lines = import_module("lightning_tfm.judging.views").data(self)
+        return import_module("pandas").DataFrame(list(lines))
+
+    def forest(self) -> "Picture":
+        """The main figure, for a notebook."""
+        return import_module("lightning_tfm.judging.views").picture(self)
+
+    def gate(self, row: str) -> "Answer":
+        """What `--gate ROW` says: `.code` is 0 (better), 3 (undecided) or 4 (not better), `.line` a dict."""
+        return import_module("lightning_tfm.judging.gate").plain(self, row)
 
 
 def base_of(scores: Scores, named: str | None) -> str:
@@ -101,100 +128,92 @@ def judged(
     order = [against, *(row for row in scores.runs if row != against)] if against else ["", *scores.runs]
     if len(order) < 2:
         raise UserError(f"{scores.source}: there is only '{order[0]}'; nothing to compare it with")
+    aims = aims if target is None else aims[:1]
+    metrics = [_Metric(scores, one, ["", *scores.runs] if target is not None else order, target) for one in aims]
+    noise = of_items.noise(items, aims[0], order) if items and target is None else (None, np.inf)
+    rows = {m.aim.name: m.judged(share, *(noise if m is metrics[0] else (None, np.inf))) for m in metrics}
+    first, alone = metrics[0], ""
+    if target is None and not first.diverged[0]:
+        used = [x if not bad else [] for x, bad in zip(first.values, first.diverged, strict=True)]
+        alone = base_alone.why(used, against)
     notes = [*scores.notes, *scores.missing()]
-    found, alone = {}, ""
-    for i, one in enumerate(aims if target is None else aims[:1]):
-        aimed = _Metric(scores, one, ["", *scores.runs] if target is not None else order, target)
-        noise = of_items.noise(items, one, order) if items and i == 0 and target is None else None
-        found[one.name] = aimed.judged(share, *(noise or (None, np.inf)))
-        if i == 0 and target is None and not aimed.diverged[0]:
-            used = [x if not bad else [] for x, bad in zip(aimed.values, aimed.diverged, strict=True)]
-            alone = base_alone.why(used, against)
-    return Judgement(scores.source, against, target, aims, found, notes, alone, bool(items))
+    return Judgement(scores.source, against, target, aims, rows, notes, alone, bool(items))
 
 
 class _Metric:
     """The rows in one metric, base first; with a target it stands in base's place, without seeds."""
 
-    def __init__(self, scores: Scores, one: Aim, order: Sequence[str], target: float | None) -> None:
-        self.aim, self.order, self.target = one, order, target
-        self.seeds = [scores.of(row, one.name) if row else {} for row in order]
-        self.diverged = [sum(math.isnan(x) for x in of.values()) for of in self.seeds]
-        self.values = [[one.tested(x) for x in of.values() if not math.isnan(x)] for of in self.seeds]
+    def __init__(self, scores: Scores, aim: Aim, order: Sequence[str], target: float | None) -> None:
+        self.aim, self.order, self.target = aim, order, target
+        self.seeds = [scores.of(row, aim.name) if row else {} for row in order]
+        self.finite = [[x for x in of.values() if not math.isnan(x)] for of in self.seeds]
+        self.diverged = [len(of) - len(x) for of, x in zip(self.seeds, self.finite, strict=True)]
+        self.values = [[aim.tested(x) for x in of] for of in self.finite]
         self.n_R = np.array([len(x) for x in self.values])
         self.used_R = np.where(np.array(self.diverged) > 0, 0, self.n_R)  # a diverged row moves no other
-        self.mean_R = np.array([np.mean(x) if x else np.nan for x in self.values])
-        pairs = zip(self.values, self.used_R, strict=True)
-        self.variance_R = np.array([np.var(x, ddof=1) if n > 1 else 0.0 for x, n in pairs])
 
     def judged(self, share: float, noise: SentenceNoise | None, S: float) -> list[Judged]:
         """`noise`: of the test set, of S items."""
-        self.d = self._differences(noise, S)
+        d = self._differences(noise, S)
         enough = (self.used_R >= LEAST) & ((self.used_R[0] >= LEAST) | (self.target is not None))
-        p_R = np.where(enough, self.d.p, np.nan)
-        none_R, tau = np.full(len(self.order), np.nan), self.aim.tau
-        numbers = evidence.corrected(self.d, p_R, none_R, tau, share)
+        p_R = np.where(enough, d.p, np.nan)
+        none_R, tau = np.full(len(self.order), np.nan), self.aim.clear
+        numbers = evidence.corrected(d, p_R, none_R, tau, share)
         equal_R = evidence.may_be_equal(none_R, tau, same_unit=True)
-        numbers |= evidence.planning(self.d, share * numbers["p"], equal_R, tau, share)
-        return [self._row(i, numbers, not np.isnan(p_R[i])) for i in range(len(self.order)) if self.order[i]]
+        numbers |= evidence.planning(d, share * numbers["p"], equal_R, tau, share)
+        return [self._row(i, d, numbers, not np.isnan(p_R[i])) for i in range(len(self.order)) if self.order[i]]
 
     def _differences(self, noise: SentenceNoise | None, S: float) -> Differences:
+        mean_R = np.array([np.mean(x) if x else np.nan for x in self.values])
+        pairs = zip(self.values, self.used_R, strict=True)
+        variance_R = np.array([np.var(x, ddof=1) if n > 1 else 0.0 for x, n in pairs])
         R, counts = len(self.order), np.maximum(self.used_R, 1)
         zeros = SentenceNoise(np.zeros(R), np.zeros(R))
         if self.target is None:
-            return statistics.compare(self.mean_R, self.variance_R, counts, noise or zeros, S)
-        apart = statistics.outlying(self.variance_R, counts - 1)
-        prior = statistics.prior_df(self.variance_R[None], counts - 1, apart[None])
-        v, f = statistics.moderated(self.variance_R, counts - 1, prior, apart)
+            return statistics.compare(mean_R, variance_R, counts, noise or zeros, S)
+        apart = statistics.outlying(variance_R, counts - 1)
+        prior = statistics.prior_df(variance_R[None], counts - 1, apart[None])
+        v, f = statistics.moderated(variance_R, counts - 1, prior, apart)
         v[0] = 0.0  # of the target
-        estimate, se = self.mean_R - self.aim.tested(self.target), np.sqrt(v / counts)
+        estimate, se = mean_R - self.aim.tested(self.target), np.sqrt(v / counts)
         with np.errstate(divide="ignore", invalid="ignore"):
             p = np.where(se > 0, 2 * statistics.t_sf(np.abs(estimate) / se, f), np.nan)
         return Differences(estimate, se, f, v, np.ones(R), p, v, zeros.shared, np.asarray(prior)[..., None])
 
-    def _row(self, i: int, numbers: Mapping[str, np.ndarray], tested: bool) -> Judged:
-        n, n_0, to = int(self.n_R[i]), int(self.n_R[0]), f"{self.target:g}" if self.target is not None else "base"
-        pair = [n] if self.target is not None else [n, n_0]
-        mean, sd = self._mean(i), self._sd(i)
-        found: dict[str, Any] = {"row": self.order[i], "metric": self.aim.name, "n": n, "mean": mean, "sd": sd}
-        found |= {"diverged": self.diverged[i], "seeds": self.seeds[i], "missing": max(LEAST - min(pair), 0)}
-        if self.diverged[i] and (i or self.target is not None):
-            k_of_n = f"{self.diverged[i]} of {n + self.diverged[i]}"
-            return Judged(verdict=DIVERGED, why=f"{k_of_n} seeds diverged", evidence=None, beside=k_of_n, **found)
+    def _row(self, i: int, d: Differences, numbers: Mapping[str, np.ndarray], tested: bool) -> Judged:
+        n, n_0, finite = int(self.n_R[i]), int(self.n_R[0]), self.finite[i]
+        alone = self.target is not None
+        to, few = (f"{self.target:g}", n) if alone else ("base", min(n, n_0))
+        sd, missing = self.aim.sd(finite), max(LEAST - few, 0)
+        row = Judged(
+            self.order[i],
+            self.aim.name,
+            n,
+            self.aim.mean(finite) if finite else math.nan,
+            math.nan if sd is None else sd,
+            self.diverged[i],
+            "",
+            "",
+            None,
+            self.seeds[i],
+            missing,
+        )
+        if row.diverged and (i or alone):
+            k_of_n = f"{row.diverged} of {n + row.diverged}"
+            return replace(row, verdict=DIVERGED, why=f"{k_of_n} seeds diverged", beside=k_of_n)
         if i == 0:
-            return Judged(verdict="", why="", evidence=None, **found)
-        if min(pair) == 0 or (self.diverged[0] and self.target is None):
+            return row
+        if few == 0 or (self.diverged[0] and not alone):
             why = f"seeds of {to} diverged" if self.diverged[0] else "no scores"
-            return Judged(verdict=UNTESTABLE, why=why, evidence=None, **found)
-        e = Evidence(float(self.d.estimate[i]), math.nan, math.nan, n, n_0)
+            return replace(row, verdict=UNTESTABLE, why=why)
+        e = evidence.untested(float(d.estimate[i]), n, n_0, "all seeds gave the same number")
         known = numbers if tested else {k: numbers[k] for k in ("se", "df", "lower", "upper")}
-        if tested or (min(pair) > 1 and self.d.se[i] > 0):
+        if tested or (few > 1 and d.se[i] > 0):
             values: dict[str, Any] = {k: float(x_R[i]) for k, x_R in known.items()}
-            e = replace(e, **values)
-        if not tested:
-            few = found["missing"] > 0
-            more = plural(found["missing"], "more seed")
-            why = f"{plural(min(pair), 'seed')}, a verdict needs {LEAST}" if few else "all seeds gave the same number"
-            beside = more + f" of {to}" * (n >= LEAST) if few else ""
-            return Judged(verdict=UNTESTABLE if few else UNDECIDED, why=why, evidence=e, beside=beside, **found)
-        word, why, beside = self._word(e, to)
-        return Judged(verdict=word, why=why, evidence=e, beside=beside, **found)
-
-    def _word(self, e: Evidence, to: str) -> tuple[Word, str, str]:
-        """(verdict, why, what is printed beside it)."""
-        if e.p < ALPHA:
-            return (BETTER if (e.estimate < 0) == self.aim.lower else WORSE), f"differs from {to}", ""
-        if e.equivalent < ALPHA:
-            size = f"± {100 * self.aim.margin:g} %" if self.aim.log else f"± {self.aim.margin:g}"  # type: ignore[operator]
-            return EQUAL, f"inside {size} of {to}", size
-        needed = f"about {e.needed:.0f} seeds" if math.isfinite(e.needed) else f"more than {MOST} seeds"
-        return UNDECIDED, f"no difference found; {needed} would be needed if the difference is as estimated", needed
-
-    def _mean(self, i: int) -> float:
-        return math.exp(self.mean_R[i]) if self.aim.log else float(self.mean_R[i])
-
-    def _sd(self, i: int) -> float:
-        """Of logarithms in percent; NaN of one seed."""
-        if self.n_R[i] < 2:
-            return math.nan
-        return float(np.std(self.values[i], ddof=1)) * (100 if self.aim.log else 1)
+            e = replace(e, untested="" if tested else e.untested, **values)
+        if missing:
+            beside = plural(missing, "more seed") + f" of {to}" * (n >= LEAST)
+            why = f"{plural(few, 'seed')}, a verdict needs {LEAST}"
+            return replace(row, verdict=UNTESTABLE, why=why, evidence=e, beside=beside)
+        verdict = judge(e, None, self.aim, full_size=False, to=to)
+        return replace(row, verdict=verdict.word, why=verdict.why, evidence=e, beside=verdict.beside)

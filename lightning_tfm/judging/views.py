@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lightning_tfm.judging.scores import Aim
 from lightning_tfm.judging.verdicts import SEEDS_ONLY, WITH_ITEMS, Judged, Judgement
@@ -15,8 +16,6 @@ from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.wording.word import UNDECIDED, UNTESTABLE
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from lightning_tfm.report.render.analysis import Analysis
 
 SCHEMA = 1
@@ -37,61 +36,75 @@ def digits(rows: Sequence[Judged], aim: Aim) -> int:
 # --- the main figure ---
 
 
-def forest(judgement: Judgement, aims: Sequence[Aim] | None = None) -> Forest:
-    """The rows, the best first; of many those that differ most. `aims`: the axes, by default two at most."""
-    shown = [aim for aim in aims or judgement.aims[:2] if aim.name in judgement.rows]
+def forest(judgement: Judgement, aims: Sequence[Aim] = ()) -> Forest:
+    """The rows, the best first; of many those that differ most. `aims`: the axes, by default the first two."""
+    aims = aims or judgement.aims[:2]
     axes = [
-        Axis(aim.name, aim.log, aim.lower, max(digits(judgement.rows[aim.name], aim), aim.log * 1)) for aim in shown
+        Axis(aim.name, aim.log, aim.lower_is_better, max(digits(judgement.rows[aim.name], aim), aim.log * 1))
+        for aim in aims
     ]
-    by_row = [{one.row: one for one in judgement.rows[aim.name]} for aim in shown]
-    first = [one for one in by_row[0].values() if one.evidence and math.isfinite(float(one.evidence.estimate))]
-    first.sort(key=lambda one: float(one.evidence.estimate) * (1 if shown[0].lower else -1))  # type: ignore[union-attr]
-    lines = [
-        Line(one.row, [_entry(judged.get(one.row), aim) for judged, aim in zip(by_row, shown, strict=True)])
-        for one in first
-    ]
-    far = sorted((abs(line.entries[0].estimate) for line in lines if line.entries[0]), reverse=True)[:DRAWN]
-    drawn = [line for line in lines if line.entries[0] and abs(line.entries[0].estimate) >= far[-1]]
-    counts = {one.n for one in first}
-    seeds, to = plural(counts.pop(), "seed") if len(counts) == 1 else "", _to(judgement)
-    title = " ".join(filter(None, [finding(axes[0], lines, to), tally(lines, seeds, "")]))
-    published = "published" if any(one.published is not None for one in first) else ""
-    return Forest(title, SCOPES[judgement.with_items], axes, drawn, seeds, published=published, to=to)
+    by_row = [{one.row: _entry(one, aim) for one in judgement.rows[aim.name]} for aim in aims]
+    lines = [Line(row, [entries.get(row) for entries in by_row]) for row, entry in by_row[0].items() if entry]
+    lines.sort(key=lambda line: line.entries[0].estimate * (1 if aims[0].lower_is_better else -1))  # type: ignore[union-attr]
+    size = {line.name: abs(line.entries[0].estimate) for line in lines if line.entries[0]}
+    least = min(sorted(size.values())[-DRAWN:], default=0.0)
+    counts = {one.n for one in judgement.rows[aims[0].name] if one.row in size}
+    seeds = plural(counts.pop(), "seed") if len(counts) == 1 else ""
+    title = " ".join(filter(None, [finding(axes[0], lines, judgement.to), tally(lines, seeds, "")]))
+    published = "published" * any(line.entries[0].published is not None for line in lines if line.entries[0])
+    drawn = [line for line in lines if size[line.name] >= least]
+    return Forest(title, SCOPES[judgement.with_items], axes, drawn, seeds, published=published, to=judgement.to)
 
 
-def _entry(one: Judged | None, aim: Aim) -> Entry | None:
-    if one is None or one.evidence is None or not math.isfinite(float(one.evidence.estimate)):
+def _entry(one: Judged, aim: Aim) -> Entry | None:
+    if (e := one.evidence) is None or not math.isfinite(float(e.estimate)):
         return None
-    e = one.evidence
     low, high = (None if math.isnan(x) else aim.shown(x) for x in (e.lower, e.upper))
     published = None if one.published is None else aim.shown(one.published)
     return Entry(aim.shown(float(e.estimate)), low, high, one.verdict, one.beside, published)
 
 
-def seeds_picture(judgement: Judgement) -> "Markup":
-    """Every run of the metric that decides as a dot, a line for each row; empty for many rows."""
-    from markupsafe import Markup
+@dataclass(frozen=True)
+class Picture:
+    """SVG, which a notebook shows."""
 
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        from lightning_tfm.report.charts.svg import standing_alone
+
+        return standing_alone(self.svg)
+
+
+def picture(judgement: Judgement, aims: Sequence[Aim] = ()) -> Picture:
+    """The main figure with its title."""
+    from lightning_tfm.report.charts.forest_picture import wide
+
+    return Picture(wide(forest(judgement, aims), titled=True))
+
+
+def seeds_picture(judgement: Judgement) -> Picture:
+    """Every run of the metric that decides as a dot, a line for each row; empty for many rows."""
     from lightning_tfm.report.charts.panels import short_name
     from lightning_tfm.report.charts.svg import bottom_axis, dot, figure, label, spanning, tag
 
     aim = judgement.aims[0]
     rows = judgement.rows[aim.name]
-    values = [x for one in rows for x in one.seeds.values() if math.isfinite(x)]
-    if len(rows) > DRAWN or not values:
-        return Markup()
-    left, step, top, width = 18 + 7 * max(min(len(one.row), 30) for one in rows), 20, 12, 620
-    bottom = top + step * len(rows)
-    x = spanning(values, left, width - 14, log=aim.log)
+    runs = [(i, s, v) for i, one in enumerate(rows) for s, v in one.seeds.items() if math.isfinite(v)]
+    if len(rows) > DRAWN or not runs:
+        return Picture("")
+    left, top, width = 18 + 7 * max(min(len(one.row), 30) for one in rows), 12, 620
+    bottom = top + 20 * len(rows)
+    x = spanning([v for *_, v in runs], left, width - 14, log=aim.log)
     body = bottom_axis(x, bottom, top, aim.name)
     for i, one in enumerate(rows):
-        y = top + step * (i + 0.5)
+        y = top + 20 * (i + 0.5)
         body += label(left - 10, y + 4, short_name(one.row), "end")
         if math.isfinite(one.mean):
             body += tag("line", x1=x(one.mean), x2=x(one.mean), y1=y - 7, y2=y + 7, class_="axis")
-        dots = (dot(x(v), y, f"{one.row}, seed {s}: {v:g}", 3.0) for s, v in one.seeds.items() if math.isfinite(v))
-        body += tag("g", "".join(dots), class_="point g1")
-    return figure(width, bottom + 42, f"{aim.name} of every run", body)
+    dots = (dot(x(v), top + 20 * (i + 0.5), f"{rows[i].row}, seed {s}: {v:g}", 3.0) for i, s, v in runs)
+    body += tag("g", "".join(dots), class_="point g1")
+    return Picture(figure(width, bottom + 42, f"{aim.name} of every run", body))
 
 
 # --- tables and notes ---
@@ -99,19 +112,12 @@ def seeds_picture(judgement: Judgement) -> "Markup":
 
 def table(judgement: Judgement, aim: Aim, narrow: bool = False) -> Table:
     """All rows in one metric. `narrow`: without the standard deviation and p."""
-    rows, unit = judgement.rows[aim.name], ", %" * aim.log
+    rows = judgement.rows[aim.name]
     fine, published = digits(rows, aim), any(one.published is not None for one in rows)
-    heads = [
-        Column("row", True),
-        Column("n"),
-        Column("mean" if narrow else "mean ± sd", kind="score", lower_is_better=aim.lower),
-        Column(f"Δ{unit}", kind="difference"),
-        Column("95 %"),
-        *[Column("p", kind="p")] * (not narrow),
-        *[Column("published")] * published,
-        Column("verdict", True),
-    ]
-    title = f"{aim.name} ({'lower' if aim.lower else 'higher'} is better); Δ to {_to(judgement)}"
+    score = Column("mean" if narrow else "mean ± sd", kind="score", lower_is_better=aim.lower_is_better)
+    heads = [Column("row", True), Column("n"), score, Column("Δ" + ", %" * aim.log, kind="difference"), Column("95 %")]
+    heads += [Column("p", kind="p")] * (not narrow) + [Column("published")] * published + [Column("verdict", True)]
+    title = f"{aim.name} ({'lower' if aim.lower_is_better else 'higher'} is better); Δ to {judgement.to}"
     return Table(title, heads, [list(_cells(one, aim, fine, published, narrow)) for one in rows])
 
 
@@ -142,7 +148,7 @@ def _p(p: float) -> str:
 
 def notes(judgement: Judgement) -> list[str]:
     """What the numbers mean, and what is missing."""
-    first, logs, to = judgement.aims[0], [one.name for one in judgement.aims if one.log], _to(judgement)
+    first, logs, to = judgement.aims[0], [one.name for one in judgement.aims if one.log], judgement.to
     found = _apart(judgement)
     found += [
         "mean ± standard deviation (n-1)"
@@ -169,17 +175,13 @@ def _apart(judgement: Judgement) -> list[str]:
     return [said] * bool(judgement.alone)
 
 
-def _to(judgement: Judgement) -> str:
-    return judgement.base if judgement.target is None else f"{judgement.target:g}"
-
-
 def terminal(judgement: Judgement, width: int = 79, colour: bool = False) -> str:
     """The forest, the tables, the notes."""
     from lightning_tfm.report.charts.forest_text import to_text as drawn
     from lightning_tfm.report.render.text import to_text
 
     tables: list[Block] = []
-    for aim in _aims(judgement):
+    for aim in judgement.aims:
         wide, thin = ((table(judgement, aim, narrow), Notes([])) for narrow in (False, True))
         tables.append(Widest([wide, thin, thin]))
     picture = drawn(forest(judgement), width, colour)
@@ -193,19 +195,15 @@ def sections(judgement: Judgement) -> list[Section]:
     from lightning_tfm.report.charts.forest_picture import wide
     from lightning_tfm.report.charts.svg import tag
 
-    made, dots = forest(judgement), seeds_picture(judgement)
-    picture = Markup(tag("div", wide(made), class_="forest"))
-    said = [made.title, made.scope, *_apart(judgement)]
+    main, dots = forest(judgement), Markup(seeds_picture(judgement).svg)
+    figure = Markup(tag("div", wide(main), class_="forest"))
+    found = [main.title, main.scope, *_apart(judgement)]
     return [
-        Section("forest", "Differences", [Text(said), *[Figures([(picture, "")])] * bool(made.lines)]),
-        Section("rows", "Rows", [table(judgement, aim) for aim in _aims(judgement)]),
+        Section("forest", "Differences", [Text(found), *[Figures([(figure, "")])] * bool(main.lines)]),
+        Section("rows", "Rows", [table(judgement, aim) for aim in judgement.aims]),
         Section("seeds", "Seeds", [Figures([(dots, "One dot per run; the bar is the mean.")])] * bool(dots)),
         Section("method", "How to read this", [Notes(notes(judgement))]),
     ]
-
-
-def _aims(judgement: Judgement) -> list[Aim]:
-    return [aim for aim in judgement.aims if aim.name in judgement.rows]
 
 
 # --- data ---
@@ -213,7 +211,7 @@ def _aims(judgement: Judgement) -> list[Aim]:
 
 def data(judgement: Judgement) -> Iterator[dict[str, object]]:
     """A line for each row and metric, at full precision; differences as they are tested (log: of logarithms)."""
-    for one in (one for aim in _aims(judgement) for one in judgement.rows[aim.name]):
+    for one in (one for aim in judgement.aims for one in judgement.rows[aim.name]):
         numbers = {head: getattr(one.evidence, name) if one.evidence else None for head, name in NUMBERS.items()}
         found = {"row": one.row, "metric": one.metric, "n": one.n, "diverged": one.diverged, "mean": one.mean}
         found |= {"sd": one.sd, **numbers, "verdict": str(one.verdict), "beside": one.beside, "why": one.why}
@@ -226,15 +224,17 @@ def formula_safe(lines: Data) -> Data:
     return [{k: f"'{v}" if isinstance(v, str) and v.startswith(starts) else v for k, v in x.items()} for x in lines]
 
 
-def analysis(judgement: Judgement, pictures: bool = True) -> "Analysis":
+def analysis(judgement: Judgement, kind: str) -> "Analysis":
     """For every format but a terminal's."""
     from lightning_tfm.report.render.analysis import Analysis
 
-    metrics = [{"name": a.name, "lower is better": a.lower, "log": a.log, "margin": a.margin} for a in judgement.aims]
-    found: dict[str, Any] = {"source": judgement.source, "base": judgement.base}
-    found |= {"target": judgement.target, "metrics": metrics}
+    metrics = [
+        {"name": a.name, "lower is better": a.lower_is_better, "log": a.log, "margin": a.margin} for a in judgement.aims
+    ]
     lines = list(data(judgement))
-    found |= {"base stands apart": judgement.alone, "rows": lines, "notes": notes(judgement)}
+    found: dict[str, object] = {"source": judgement.source, "base": judgement.base}
+    found |= {"target": judgement.target, "metrics": metrics, "base stands apart": judgement.alone, "rows": lines}
+    found["notes"] = notes(judgement)
     parts = sections(judgement)
-    head, shown = forest(judgement).title.rstrip("."), parts if pictures else [parts[1], parts[3]]
-    return Analysis(Path(judgement.source).name, "", "judge", head, shown, formula_safe(lines), found, SCHEMA)
+    head, parts = forest(judgement).title.rstrip("."), parts if kind == "html" else [parts[1], parts[3]]
+    return Analysis(Path(judgement.source).name, "", "judge", head, parts, formula_safe(lines), found, SCHEMA)

@@ -104,7 +104,7 @@ def test_a_metric_without_a_direction_or_with_no_margin_is_refused(text):
 
 def test_names_of_columns_may_hold_colons_and_slashes():
     found = aim("val/acc:top5:higher:log:0.01")
-    assert (found.name, found.lower, found.log, found.margin) == ("val/acc:top5", False, True, 0.01)
+    assert (found.name, found.lower_is_better, found.log, found.margin) == ("val/acc:top5", False, True, 0.01)
 
 
 def test_a_name_does_nothing_in_a_terminal_a_page_a_paper_or_a_spreadsheet(tmp_path, capsys):

@@ -99,7 +99,7 @@ def test_a_target_is_a_one_sample_test():
 
 def test_the_first_metric_decides_and_another_changes_nothing_of_it():
     records = [{"row": row, "seed": s, "loss": x, "time": s + x} for row, of in THREE.items() for s, x in enumerate(of)]
-    both = lightning_tfm.judge(records, metrics={"loss": "lower", "time": "lower"}).judgement
+    both = lightning_tfm.judge(records, metrics={"loss": "lower", "time": "lower"})
     assert str(both.rows["loss"]) == str(made(THREE).rows["loss"]) and len(both.rows["time"]) == 4
 
 

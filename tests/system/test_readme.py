@@ -301,6 +301,7 @@ COMMANDS |= {
     f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
     f"{ROW} small-rows.yaml --row narrow": Run(SHORT),
     "python -m pytest test_my_scheme.py": Foreign("check_pytest"),
+    "python -m pytest test_my_attention.py": Foreign("check_pytest"),
     "lightning-tfm fit --config experiments/miniature.yaml --model.positions my_scheme.Near": Run(SHORT),
     "lightning-tfm export table3 --to tensorboard": Run(),
     "lightning-tfm export table3 --to tensorboard --live": Run(),

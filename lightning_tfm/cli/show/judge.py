@@ -42,28 +42,31 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add("--figures", metavar="DIR", help="write the pictures as SVG files, too")
     options = parse_plain(parser, argv)
 
-    from lightning_tfm.judging.scores import aim
+    from lightning_tfm.cli.output import deliver
+    from lightning_tfm.cli.terminal import columns as columns_of_terminal
+    from lightning_tfm.judging.items import read_items
+    from lightning_tfm.judging.logs import read_logs
+    from lightning_tfm.judging.published import with_published
+    from lightning_tfm.judging.scores import aim, read
+    from lightning_tfm.judging.verdicts import judged
+    from lightning_tfm.judging.views import analysis, terminal
 
     aims, path = [aim(text) for text in options["metric"]], Path(options["scores"])
     _check(options, [one.name for one in aims], path)
     columns = options["row"], options["seed"]
-    scores = _scores(path, aims, columns, options["best"])
+    scores = read_logs(path, aims, *columns, options["best"]) if path.is_dir() else read(path, aims, *columns)
     if options["gate"] is not None:
         return _gate(scores, aims, options, path)
-
-    from lightning_tfm.judging.verdicts import judged
-
-    items = None
-    if options["items"] is not None:
-        from lightning_tfm.judging.items import read_items
-
-        items = read_items(Path(options["items"]), aims[0], scores, columns)
+    items = options["items"] and read_items(Path(options["items"]), aims[0], scores, columns)
     judgement = judged(scores, aims, options["base"], options["target"], items)
     if options["published"] is not None:
-        from lightning_tfm.judging.published import with_published
-
         judgement = with_published(judgement, Path(options["published"]), options["row"])
-    return _printed(judgement, options, path)
+    if options["figures"]:
+        _figures(judgement, Path(options["figures"]))
+    wide = columns_of_terminal()
+    text = options["format"] == "text"
+    views = terminal(judgement, wide or 79, wide is not None) if text else analysis(judgement, options["format"])
+    return deliver(views, options, path.with_name("judge.html"))
 
 
 def _check(options: dict[str, Any], names: list[str], path: Path) -> None:
@@ -88,16 +91,6 @@ def _check(options: dict[str, Any], names: list[str], path: Path) -> None:
         raise UserError(f"--candidates={options['candidates']}: from 1 to 100,000")
 
 
-def _scores(path: Path, aims: "list[Aim]", columns: tuple[str, str], best: list[str]) -> "Scores":
-    if path.is_dir():
-        from lightning_tfm.judging.logs import read_logs
-
-        return read_logs(path, aims, *columns, best)
-    from lightning_tfm.judging.scores import read
-
-    return read(path, aims, *columns)
-
-
 def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Path) -> int:
     from lightning_tfm.judging.gate import Gate, looks_of, plain
     from lightning_tfm.judging.verdicts import base_of, judged
@@ -113,41 +106,14 @@ def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Pa
     return answer.code
 
 
-def _printed(judgement: "Judgement", options: dict[str, Any], path: Path) -> int:
-    from lightning_tfm.judging import views
-
-    kind, to = options["format"], options["to"]
-    if options["figures"]:
-        _figures(judgement, Path(options["figures"]))
-    if kind == "text":
-        from lightning_tfm.cli.terminal import columns
-
-        wide = columns()
-        content = views.terminal(judgement, width=wide or 79, colour=wide is not None)
-    else:
-        from lightning_tfm.report.render.analysis import render
-
-        content = render(views.analysis(judgement, pictures=kind == "html"), kind)
-    if to == "-" or (to is None and kind != "html"):
-        print(content, end="")
-    else:
-        from lightning_tfm.cli.output import write_to
-
-        write_to(Path(to) if to else path.with_name("judge.html"), content)
-    return 0
-
-
 def _figures(judgement: "Judgement", folder: Path) -> None:
     from lightning_tfm.cli.output import write_to
-    from lightning_tfm.judging import views
-    from lightning_tfm.report.charts.forest_picture import wide
-    from lightning_tfm.report.charts.svg import standing_alone
+    from lightning_tfm.judging.views import picture, seeds_picture
 
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--figures={folder}: is a file; name a folder, which is made if missing")
-    aims = [aim for aim in judgement.aims if aim.name in judgement.rows]
-    pictures = {f"forest-{aim.name}": wide(views.forest(judgement, [aim]), titled=True) for aim in aims}
-    for name, picture in (pictures | {"seeds": views.seeds_picture(judgement)}).items():
-        if picture:
+    pictures = {f"forest-{aim.name}": picture(judgement, [aim]) for aim in judgement.aims}
+    for name, drawn in (pictures | {"seeds": seeds_picture(judgement)}).items():
+        if drawn.svg:
             safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-            write_to(folder / f"{safe}.svg", standing_alone(picture))
+            write_to(folder / f"{safe}.svg", drawn._repr_svg_())

@@ -33,9 +33,9 @@ benchmarks/results/words.txt.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lightning_tfm.metrics import METRICS, PRINTED, Metric
-from lightning_tfm.report.row import Difference, Interval, SummaryRow
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.evidence import SMALLER_ALPHA, Evidence
 from lightning_tfm.report.stats.power import MOST
@@ -58,6 +58,9 @@ from lightning_tfm.report.wording.word import (
     Word,
 )
 
+if TYPE_CHECKING:  # a row imports rows files and YAML, which judging a file of scores does without
+    from lightning_tfm.report.row import Difference, Interval, SummaryRow
+
 FEWER = "a verdict needs"
 """in the reason why a row is not testable, where seeds are missing"""
 SCOPE = "over seeds: this corpus, this scale"
@@ -74,7 +77,7 @@ class Verdict:
     why: str
     beside: str = ""
     """what is printed beside the word"""
-    factor: Interval | None = None
+    factor: "Interval | None" = None
     """d / P with the interval of d, where the two have a common unit; the printed number is taken as exact"""
 
 
@@ -119,6 +122,8 @@ def judge(
 
 
 def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_size: bool, to: str) -> Verdict:
+    from lightning_tfm.report.row import Interval
+
     if not (full_size or of.same_unit):
         if not found:
             return _undecided(e, "no difference found")
@@ -164,20 +169,20 @@ FALSE = {
 studies of five seeds or more in which it was said 20 times (benchmarks/results/words.txt)"""
 
 
-def phrase(difference: Difference) -> str:
+def phrase(difference: "Difference") -> str:
     """A word with what belongs beside it."""
     word, beside = WORDS[difference.verdict].shown, difference.beside
     return f"{word} ({beside})" if difference.verdict == DIVERGED else ", ".join(filter(None, [word, beside]))
 
 
-def counted(rows: Sequence[SummaryRow], metric: str) -> dict[str, int]:
+def counted(rows: "Sequence[SummaryRow]", metric: str) -> dict[str, int]:
     """How often each verdict occurs in the report's rows."""
     differences = [row.metric(metric).difference for row in rows]
     found = [difference.verdict for difference in differences if difference]
     return {word: found.count(word) for word in Word if word in found}
 
 
-def factors_printed(rows: Sequence[SummaryRow]) -> bool:
+def factors_printed(rows: "Sequence[SummaryRow]") -> bool:
     """Whether d / P is shown beside a word that was found, so that `BIAS` belongs there too."""
     found = [d for row in rows for metric in PRINTED if (d := row.metric(metric).difference)]
     return any(d.verdict in (REPRODUCED, SAME_DIRECTION) and d.beside.startswith("×") for d in found)
@@ -188,7 +193,7 @@ def _region(metric: Metric) -> str:
     return metric.size(metric.shown(metric.clear))
 
 
-def _undecided(e: Evidence, why: str, factor: Interval | None = None) -> Verdict:
+def _undecided(e: Evidence, why: str, factor: "Interval | None" = None) -> Verdict:
     if math.isinf(e.needed) or math.isnan(e.needed):
         said, beside = f"more than {MOST} seeds", f"> {MOST} seeds"
     else:
