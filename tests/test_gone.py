@@ -96,12 +96,6 @@ def test_a_row_that_study_drop_removed_stays_away(tmp_path):
     }
 
 
-def test_records_of_a_class_of_one_s_own_print_without_it(tmp_path):
-    said(tmp_path, "records", "unpack", str(ARCHIVES / "own.tar.xz"))
-    rows = rows_of(tmp_path, "own")
-    assert rows["reversed"]["dev PPL"]["mean"] == 14.862295830952224
-
-
 def test_a_study_with_a_row_of_text_cleaned_by_script_has_the_runs_it_had(tmp_path):
     said(tmp_path, "records", "unpack", str(ARCHIVES / "dropped.tar.xz"))
     plain = json.loads((tmp_path / "results/studies/dropped/study.json").read_bytes())

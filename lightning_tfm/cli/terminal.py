@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
-from lightning_tfm.study.user_classes import of_earlier_version
+from lightning_tfm.study.user_classes import earlier_words
 
 ASCII = str.maketrans("◂▸│─━╸╺●○◇÷×±−–—“”’…→Δ·≤≥\N{NO-BREAK SPACE}", '<>|-===*ox/x~---""\'.>d.<> ')
 """one letter for another, so that columns stay aligned"""
@@ -24,12 +24,8 @@ def reading(study: "Study") -> None:
     user-defined classes are of an earlier version."""
     if sys.stderr.isatty():
         print(f"reading {study.name}{': ' * bool(study.title)}{study.title}", file=sys.stderr, flush=True)
-    if classes := of_earlier_version(study.classes):
-        print(
-            f"{study.name}: {', '.join(classes)} trained under an earlier version, which drew anew what a constructor "
-            "had set; new runs need a study of another name",
-            file=sys.stderr,
-        )
+    if words := earlier_words(study.classes):
+        print(f"{study.name}: {words}", file=sys.stderr)
 
 
 def without_utf_8() -> None:

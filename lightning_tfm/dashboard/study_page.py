@@ -19,6 +19,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, value_of
+from lightning_tfm.study.user_classes import earlier_words
 from lightning_tfm.watch.file_cache import Kept, tail
 from lightning_tfm.watch.query import Field, find_field
 from lightning_tfm.watch.run_state import STATES, RunState, name_of
@@ -108,6 +109,7 @@ class StudyPages:
             "view": view,
             "called": outline.called,
             "question": outline.question,
+            "earlier": earlier_words(outline.study.classes) if outline.study else "",
             "counts": [(word, number) for word, number in view.counts.items() if number],
             "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
             "rows": rows,

@@ -49,6 +49,13 @@ def of_earlier_version(classes: dict[str, str]) -> list[str]:
     return [path for path, code in classes.items() if not code.startswith(f"{VERSION}:")]
 
 
+def earlier_words(classes: dict[str, str]) -> str:
+    """What to know of those of_earlier_version; empty where there are none."""
+    found = of_earlier_version(classes)
+    began = "trained under an earlier version, which drew anew what a constructor had set"
+    return f"{', '.join(found)} {began}; new runs need a study of another name" if found else ""
+
+
 def _codes(experiment: Experiment) -> dict[str, tuple[str, list[str]]]:
     found = own_classes(experiment)
     if found:

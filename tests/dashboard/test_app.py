@@ -121,6 +121,12 @@ def test_base_of_a_search_that_has_not_begun_has_dashes_for_its_parameters(serve
     assert page.count("<bdi>–</bdi>") == 2 and "None" not in page
 
 
+def test_a_study_of_own_classes_of_an_earlier_version_has_a_line_of_it(serve, tmp_path):
+    archive = Path(__file__).parents[1] / "archives" / "own.tar.xz"
+    assert main(["records", "unpack", str(archive), "--out", str(tmp_path)]) == 0
+    assert "own_ff.Reversed trained under an earlier version" in serve(tmp_path).get("/study/own").text
+
+
 def test_a_perplexity_that_overflowed_is_shown(serve, tmp_path):
     made = Folder(tmp_path)
     study = made.table("lost", ["base", "A-h1"], seeds=[1, 2])

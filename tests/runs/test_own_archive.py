@@ -1,18 +1,34 @@
-"""An archive of a study with a class of the user's own, packed by the program of November 2026."""
+"""An archive of a study with a class of the user's own, packed by an earlier program, where the class is not."""
 
 from pathlib import Path
 
+import pytest
+
 from lightning_tfm.cli.main import main
 
-PACKED = Path(__file__).parents[1] / "archives" / "own-class.tar.xz"
+PACKED = Path(__file__).parents[1] / "archives" / "own.tar.xz"
+EARLIER = (
+    "own_ff.Reversed trained under an earlier version, which drew anew what a constructor had set; new runs need a "
+    "study of another name"
+)
 
 
-def test_a_study_whose_own_class_is_not_here_reads_and_prints(tmp_path, capsys):
+@pytest.fixture
+def root(tmp_path, capsys):
     assert main(["records", "unpack", str(PACKED), "--out", str(tmp_path)]) == 0
-    assert main(["table", "own-gate", "--out", str(tmp_path)]) == 0
+    assert "own: 2 runs unpacked" in capsys.readouterr().out
+    return tmp_path
+
+
+def test_it_reads_and_prints_with_a_line_of_the_version(root, capsys):
+    assert main(["table", "own", "--out", str(root)]) == 0
     out, err = capsys.readouterr()
-    assert err == (
-        "own-gate: my_gate.Gate trained under an earlier version, which drew anew what a constructor had set; new runs "
-        "need a study of another name\n"
-    )
-    assert "own-gate: 4 runs unpacked" in out and "78.55 ± 3.5 %" in out and "74.07 ± 4.3 %" in out
+    assert err == f"own: {EARLIER}\n" and " 14.77 " in out and " 14.86 " in out
+    assert main(["status", "own", "--out", str(root)]) == 0
+    out, err = capsys.readouterr()
+    assert err == f"own: {EARLIER}\n" and "own: 2 finished" in out
+
+
+def test_its_pages_have_the_line(root, capsys):
+    assert main(["report", "own", "--to", "-", "--out", str(root)]) == 0
+    assert EARLIER in capsys.readouterr().out

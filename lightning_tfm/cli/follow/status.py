@@ -15,6 +15,7 @@ from lightning_tfm.cli.terminal import aligned, fitted
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.study_file import load
+from lightning_tfm.study.user_classes import earlier_words
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.studies import StudyInfo
@@ -65,6 +66,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _show(name: str, found: "StudyState", json_asked: bool, study: "Study | None") -> None:
+    if study is not None and (words := earlier_words(study.classes)):
+        print(f"{name}: {words}", file=sys.stderr)
     labels = {row.name: row.label for row in getattr(study, "rows", []) if row.label}
     print(as_json(name, found) if json_asked else fitted(as_text(name, labelled(found, labels)), indent=9))
 

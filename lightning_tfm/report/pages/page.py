@@ -31,6 +31,7 @@ from lightning_tfm.report.wording.word import UNTESTABLE, Word
 from lightning_tfm.runs.divergence import BLOCKS, Undefined
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
+from lightning_tfm.study.user_classes import earlier_words
 
 
 def page(
@@ -44,6 +45,7 @@ def page(
     classes = forest.classes or row_classes(report.rows)
     parts = {part.key: part for part in [*extras.sections, *_sections(report, alike, cells, classes)]}
     told = [note for note in nll_per_word.notes(report) if note not in nll_per_word.MEANINGS]
+    earlier = earlier_words(cells.study.classes)
     return render(
         "report.html",
         report=report,
@@ -54,7 +56,7 @@ def page(
         subtitle=forest.scope * forest.tested,
         tally=counted(report.rows, primary(report).name) if found - {UNTESTABLE} else {},
         trust=trust(report),
-        notices=[*base_apart(report), *reference.said(report), *told],
+        notices=[*base_apart(report), *reference.said(report), *told, *[earlier] * bool(earlier)],
         extras=extras,
         each_head=head_ablation.each,
         nats=nll_per_word.known(report.rows),
