@@ -137,6 +137,8 @@ def _run(settings: Settings, file: SearchFile, resources: Resources, command: Co
 
     from lightning_tfm.queue.launch import work
     from lightning_tfm.queue.searches.results import report
+    from lightning_tfm.queue.searches.sampling import stopped_in_warmup
+    from lightning_tfm.queue.storages.open import has_queue, open_queue
     from lightning_tfm.report.searches.trials import make
 
     check_start(resources, folder_of(settings.out, search.name))
@@ -146,6 +148,9 @@ def _run(settings: Settings, file: SearchFile, resources: Resources, command: Co
     cells, refused = search.cells(), search.refused()
     for line in introduction(file, search, len(cells), refused):
         print(line, file=sys.stderr)
+    if has_queue(settings.out, search.name, resources.storage):
+        queue = open_queue(settings.out, search.name, resources.storage)
+        print("".join(f"{line}\n" for line in [stopped_in_warmup(search, queue)] if line), end="", file=sys.stderr)
     try:
         states = work(search, cells, settings.out, resources, start=True)
     finally:

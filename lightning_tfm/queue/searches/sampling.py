@@ -19,7 +19,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner,
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.queue import EXHAUSTED, Claim, Duplicate, Queue, Shown
+from lightning_tfm.queue.queue import EXHAUSTED, Claim, Duplicate, Queue, Shown, cell_of
 from lightning_tfm.rng import key
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Outcome, RunRecord
@@ -282,3 +282,13 @@ class SearchTrials(Trials):
     @cached_property
     def _study(self) -> optuna.Study:
         return self.queue.study(RandomSampler(), make_pruner(self.search, self.first_validation))
+
+
+def stopped_in_warmup(search: Search, queue: Queue) -> str:
+    """A line where an earlier rule stopped trials of this search inside their own warm-up; empty where none was."""
+    if search.prune_in_warmup:
+        return ""
+    stopped = [(cell_of(t), t.user_attrs["pruned_by"]) for t in queue.trials() if t.user_attrs.get("pruned_by")]
+    early = [cell.row for cell, step in stopped if step < search.experiment(cell).scaled().training.warmup]
+    rule = "by the rule of an earlier version; from now on no trial is (prune_in_warmup: true keeps that rule)"
+    return f"{search.name}: {', '.join(early)}: stopped inside the warm-up {rule}" if early else ""

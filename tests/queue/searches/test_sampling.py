@@ -18,9 +18,10 @@ from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.results import importances, report
-from lightning_tfm.queue.searches.sampling import SearchTrials, shown
+from lightning_tfm.queue.searches.sampling import SearchTrials, shown, stopped_in_warmup
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.storages.join import join
+from lightning_tfm.queue.storages.open import open_queue
 from lightning_tfm.queue.storages.sharing import publish
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.attempt import Task
@@ -157,6 +158,10 @@ def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, ki
     states = run(tmp_path, made, workers=1, storage=storage, train=train_until_stopped)
     pruned = [s for s in states if s.state == "pruned"]
     assert [s.cell.change["training.lr_factor"] for s in pruned] == [5.0, 6.0] and len(states) == 4
+    queue = open_queue(tmp_path, "s", storage)
+    line = stopped_in_warmup(replace(made, prune_in_warmup=False), queue)
+    assert line.startswith(f"s: {', '.join(s.cell.row for s in pruned)}: stopped inside the warm-up by the rule of an")
+    assert stopped_in_warmup(made, queue) == "", "they were asked to be"
     report(made, tmp_path, storage)
     for state in pruned:
         folder = RunFolder(tmp_path, state.cell.training_hash)
