@@ -6,7 +6,7 @@ says comes first. Without a queue (records that came from elsewhere, the dashboa
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -116,6 +116,8 @@ class StudyState:
     """trials that a search has yet to propose"""
     share: float = 0.0
     """of the predicted work, done"""
+    started: float | None = None
+    """seconds since 1970"""
 
     @property
     def total(self) -> int:
@@ -154,10 +156,6 @@ class StudyState:
         first = next((word for word in STATES[:-2] if found.get(word)), "finished")
         begun, again = self.ended or found.get("interrupted"), any(cell.again for cell in self.cells)
         return "interrupted" if (first == "waiting" and begun) or (first == "failed" and again) else first
-
-    @property
-    def started(self) -> float | None:
-        return min((run.started for run in self.runs.values() if run.started), default=None)
 
     @property
     def changed(self) -> float | None:
@@ -210,7 +208,14 @@ class Watch:
             best=_best(self.study, cells, runs),
             coming=coming,
             share=_share(cells, runs, coming),
+            started=_started(runs.values(), self._first_link(cells)),
         )
+
+    def _first_link(self, cells: Sequence[CellState]) -> float:
+        """When the study took its first cell, seconds since 1970; 0 where its folder does not say so."""
+        found = cells[0].cell if cells and self.study else None
+        path = found and folder_of(self.root, self.study.name) / "cells" / found.row / f"{found.seed}.json"
+        return path.stat().st_mtime if path and path.is_file() else 0.0
 
     def _linked(self) -> list[Cell]:
         """Those of a table that its folder links to, which a journal that was cut short may lack."""
@@ -289,6 +294,16 @@ def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> Ce
 def _mean(values: Sequence[float]) -> float:
     """Of one value itself, at once: the only case where tables have thousands of cells."""
     return values[0] if len(values) == 1 else fmean(values)
+
+
+def _started(runs: Iterable[RunState], linked: float) -> float | None:
+    """When a study began that took its first cell at `linked`: with the first of its runs that ended later.
+
+    Those that ended before were trained for another study. Where all did, they may have been copied: their own time.
+    """
+    begun = [(run.started, run.changed or run.started) for run in runs if run.started]
+    own = [max(started, linked) for started, ended in begun if ended >= linked]
+    return min(own or (started for started, _ in begun), default=None)
 
 
 def measured(record: RunRecord, aim: str) -> float:

@@ -20,7 +20,7 @@ from lightning_tfm.results import load_study
 from lightning_tfm.runs.folder import GRACE, RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, RowData, all_rows, apply
-from lightning_tfm.study.study_file import save
+from lightning_tfm.study.study_file import link, save
 from lightning_tfm.sums import signed
 from lightning_tfm.watch import run_state
 from lightning_tfm.watch.run_state import STATES, thinned
@@ -259,6 +259,26 @@ def test_a_run_in_training_of_two_studies_has_a_perplexity_where_its_dev_text_is
     for name, ppl in (("one", last[-1]), ("two", None)):
         query = json.loads(call("runs", "query", QUERY.format(name), "--json", f"--out={made.root}").out)
         assert {found["run"]: found["ppl"] for found in query}[running.path.name] == ppl
+
+
+@pytest.mark.parametrize(
+    ("linked", "started"),
+    [
+        (2000, 3000),  # base was there already: half an hour before the study, for example
+        (1050, 1050),  # base was begun before, and went on in this study
+        (900, 1000),
+        (9000, 1000),  # all of them are copies
+    ],
+)
+def test_a_study_began_with_its_own_first_run(made, linked, started):
+    study = made.table("one", ["base", "A-h1"], seeds=[1])
+    made.fill(study)
+    for cell, (first, last) in zip(study.cells(), ((1000.0, 1100.0), (3000.0, 3100.0)), strict=True):
+        path = RunFolder(made.root, cell.training_hash).result
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"started": first, "ended": last}))
+        link(made.root / "studies" / "one", cell)
+        os.utime(made.root / "studies" / "one" / "cells" / cell.row / "1.json", (linked, linked))
+    assert Board(made.root, every=0).look().studies["one"].started == started
 
 
 def test_a_test_score_is_shown_in_no_study_of_another_test_text(made):
