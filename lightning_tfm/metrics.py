@@ -15,6 +15,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.plural_words import numeral
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Metric:
 
     def size(self, shown: float, sign: str = "") -> str:
         """A difference as it is printed, with its unit."""
-        return f"{shown:{sign}z.{self.difference_digits}f} {self.unit}"
+        return f"{numeral(shown, f'{sign}z.{self.difference_digits}f')} {self.unit}"
 
     def true_difference(self, shown: float) -> str:
         """A difference of this size; more than 100 % is given as a multiple."""

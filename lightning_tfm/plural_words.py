@@ -15,7 +15,12 @@ def several(name: str) -> bool:
 MINUS = "\N{MINUS SIGN}"
 
 
+def numeral(value: float, spec: str) -> str:
+    """As a format says, with a real minus."""
+    return format(value, spec).replace("-", MINUS)
+
+
 def signed(value: float, digits: int = 1) -> str:
     """With a sign, a real minus; what rounds to nothing has none."""
-    text = f"{value:+z.{digits}f}".replace("-", MINUS)
+    text = numeral(value, f"+z.{digits}f")
     return text[1:] if not text.strip("+0.") else text

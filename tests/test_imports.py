@@ -33,7 +33,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "errors": set(),
     "gone": {"errors"},
     "rng": set(),
-    "metrics": {"errors", "user_code"},
+    "metrics": {"errors", "plural_words", "user_code"},
     "registry": {"errors", "model.config"},  # its types alone
     "special_tokens": set(),
     "plural_words": set(),

@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning_tfm.config import typed_and_trained
 from lightning_tfm.errors import UserError
+from lightning_tfm.plural_words import numeral
 from lightning_tfm.schema import OPTIONAL, Flaw, Kept, made
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.search import BASE, Search
@@ -182,8 +183,9 @@ def gains(
             verb = "better" if gain > 0 else "worse" if gain < 0 else "different"
             parts.append(f"{aim} {abs(gain):.4g}{share} {verb} than base's {theirs:.4g}")
             if by_seed and (found := _interval(*(by_seed[one][aim] for one in (name, BASE)))):
-                low, high = sorted((-x for x in found) if direction == "minimize" else found)
-                parts[-1] += f", the gain's 95 % interval over these seeds [{low:+z.3g}, {high:+z.3g}]"
+                ends = sorted((-x for x in found) if direction == "minimize" else found)
+                interval = ", ".join(numeral(end, "+z.3g") for end in ends)
+                parts[-1] += f", the gain's 95 % interval over these seeds [{interval}]"
         said.append(f"{name}: {', '.join(parts)}")
     if by_seed and best:
         said.append("the best was chosen by these seeds, which flatters it: at others expect less")

@@ -1,6 +1,7 @@
 """The agreement with the paper in words: a line for the terminal, notes for Markdown, one label for each figure."""
 
 from lightning_tfm.metrics import METRICS, Metric
+from lightning_tfm.plural_words import numeral
 from lightning_tfm.report.analyses.agreement import Agreement, CoursePoint, LastEighth, MetricAgreement
 
 NOTHING = "–"
@@ -8,7 +9,7 @@ SPEED = "not converged, so differences partly reflect how fast rows learn"
 
 
 def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:z.2f}"
+    return NOTHING if value is None else numeral(value, "z.2f")
 
 
 FIGURES = ("Rows that differ in the paper, with its sign here", "Rank correlation (Spearman)", "Error in size")
@@ -33,7 +34,7 @@ def line(agreement: Agreement | None, fall: LastEighth | None) -> str:
         said.append(f"{ppl.with_the_paper} of {ppl.clear_rows} rows that differ in the paper have its sign here")
         if ppl.spearman is not None:
             alone = f" (parameter count alone {_number(ppl.parameter_count_alone)})"
-            said.append(f"rank correlation {ppl.spearman:z.2f}" + alone * (ppl.parameter_count_alone is not None))
+            said.append(f"rank correlation {_number(ppl.spearman)}" + alone * (ppl.parameter_count_alone is not None))
     if fall is not None:
         unbroken = fell(fall).replace(" %", "\N{NO-BREAK SPACE}%")
         said.append(f"base {unbroken} in the last eighth" + f": {SPEED}" * fall.still_falling)

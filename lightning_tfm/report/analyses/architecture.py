@@ -222,8 +222,8 @@ def _drawn(column: Column, other: Column, x: int, bottom: int, N: int) -> tuple[
 
 
 def _box(box: Box, x: float, y: float, changed: bool) -> str:
-    size: dict[str, str | float] = {"width": float(COLUMN), "height": float(box.height), "rx": 6}
-    parts = [tag("rect", x=float(x), y=y, class_="box changed" if changed else "box", **size)]
+    look = "box changed" if changed else "box"
+    parts = [tag("rect", x=float(x), y=y, width=float(COLUMN), height=float(box.height), rx=6, class_=look)]
     parts.append(label(x + 10, y + 17, box.title, class_="label strong"))
     parts.append(label(x + COLUMN - 10, y + 17, box.parameters, "end", "tick") if box.parameters else "")
     parts += [label(x + 10, y + 17 + LINE * (i + 1), line) for i, line in enumerate(box.lines)]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from lightning_tfm.plural_words import signed
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Table, columns
 from lightning_tfm.report.charts.grid import grid
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
@@ -33,7 +34,7 @@ def blocks(record: Record, title: str) -> list[Block]:
             [*_at(i, j, head), f"{p_LH[i][j]:.3f}"] for i, x in enumerate(one["layers"]) for j, head in enumerate(x)
         ]
         shares = [head["share"] for layer in one["layers"] for head in layer]
-        fixed = f"{100 * distance['share']:.1f} ({distance['words']:+d})"
+        fixed = f"{100 * distance['share']:.1f} ({signed(distance['words'], 0)})"
         found = f"{(p_LH < ALPHA).sum()} of {p_LH.size}"
         best.append([name, f"{one['words']:,}", fixed, found, *heads[int(np.argmax(shares))]])
         every += [[name, *head] for head in heads]

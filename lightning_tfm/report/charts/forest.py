@@ -184,6 +184,8 @@ def _around(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 NAMED, ROOM = 3, 150
 """changes that a title names, and its letters at most, two lines of a terminal"""
+SIDES = ((("costs", "cost"), "worse"), (("gains", "gain"), "better"))
+"""verbs of the changes that are furthest on a side, and what those are that are alone there"""
 
 
 def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "") -> str:
@@ -202,11 +204,11 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "")
     ]
     for named in (NAMED, 2, 1):
         parts = [
-            clause([line.name for line, _ in side[: named if i == 0 else max(1, named - 2)]], len(side), verbs)
-            for i, (side, verbs) in enumerate(zip(sides, (("costs", "cost"), ("gains", "gain")), strict=True))
+            clause([line.name for line, _ in side[: named if i == 0 else max(1, named - 2)]], len(side), *words)
+            for i, (side, words) in enumerate(zip(sides, SIDES, strict=True))
             if side
         ]
-        said = lead + "; ".join(parts) + ("." if tested else f" beside {to}, but nothing is tested.")
+        said = lead + "; ".join(parts) + ("." if tested else "; nothing is tested yet.")
         if len(said) <= ROOM:
             break
     return begun(said)
@@ -217,10 +219,13 @@ def begun(sentence: str) -> str:
     return sentence if "=" in sentence.split(" ")[0] else sentence[:1].upper() + sentence[1:]
 
 
-def clause(names: Sequence[str], of: int, verbs: tuple[str, str]) -> str:
-    """These of so many changes with their verb, singular or plural."""
+def clause(names: Sequence[str], of: int, verbs: tuple[str, str], alone: str = "") -> str:
+    """These of so many changes with their verb, singular or plural; where they are all, they are `alone`."""
     listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    return f"{listed} {verbs[len(names) > 1 or several(names[0])]}" + " most" * (of > len(names))
+    many = len(names) > 1 or several(names[0])
+    if alone and of == len(names):
+        return f"{listed} {('is', 'are')[many]} {alone}"
+    return f"{listed} {verbs[many]}" + " most" * (of > len(names))
 
 
 def tally(lines: Sequence[Line], seeds: str, published: str) -> str:
@@ -234,8 +239,12 @@ def tally(lines: Sequence[Line], seeds: str, published: str) -> str:
         parts = [f"{same} {'go' if same != 1 else 'goes'} the way of {published}, {against or 'none'} against it"]
         if alone := counts.pop(Word.DIFFERS, 0) + counts.pop(Word.UNCLEAR, 0):
             parts.append(f"{alone} {'are' if alone > 1 else 'is'} found only here")
-    for word, n in counts.items():
-        parts.append(f"{n} {word.clause[n > 1]}" + f" with {seeds}" * bool(word == UNDECIDED and seeds))
+    clauses = {
+        word: word.clause[n > 1] + f" with {seeds}" * bool(word == UNDECIDED and seeds) for word, n in counts.items()
+    }
+    if len(counts) == 1 and not parts:
+        return f"{'All ' * (len(verdicts) > 1)}{changes} {next(iter(clauses.values()))}."
+    parts += [f"{n} {clauses[word]}" for word, n in counts.items()]
     return f"Of {changes} {'; '.join(parts)}." if parts else ""
 
 

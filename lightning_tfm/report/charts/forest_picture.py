@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from lightning_tfm.plural_words import MINUS
+from lightning_tfm.plural_words import numeral
 from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line
 from lightning_tfm.report.charts.svg import Scale, figure, label, number, tag
+from lightning_tfm.report.wording.word import UNTESTABLE
 
 WIDE, SLIM = 1000, 380
 NAME = 34
@@ -156,7 +157,7 @@ def _panel(axis: Axis, scale: Scale, top: float, bottom: float, heading: str, wi
     for value in scale.ticks(5 if high - low > 200 else 3):
         x = scale(value)
         body += tag("line", x1=x, x2=x, y1=top + 40, y2=bottom, class_="zero-line" if value == 0 else "grid")
-        said = "0" if value == 0 else axis.number(value) if axis.percent else _tick(value)
+        said = "0" if value == 0 else axis.number(value) if axis.percent else numeral(value, "+g")
         body += label(x, bottom + 16, said, "middle", "tick")
     sides = ("better", "worse") if axis.lower_is_better else ("worse", "better")
     for way, side, room in ((-1, sides[0], zero - low), (1, sides[1], high - zero)):
@@ -164,10 +165,6 @@ def _panel(axis: Axis, scale: Scale, top: float, bottom: float, heading: str, wi
             body += label(zero + 8 * way, top + 34, side, "end" if way < 0 else "start", "tick")
             body += _arrow(zero + way * (16 + SIDE * len(side)), top + 34, way)
     return body
-
-
-def _tick(value: float) -> str:
-    return f"{value:+g}".replace("-", MINUS)
 
 
 def _arrow(x: float, y: float, way: int) -> str:
@@ -251,12 +248,17 @@ def _legend(f: Forest, face: Face, left: float, y: float) -> tuple[str, float]:
     parts += [(_outer(-11, 11, 0), f.outer, 14.0)] * any(e.outer for e in every)
     parts += [(_dot(0, 0), f.dots, 6.0)] * any(e.dots for e in every)
     parts += [(ring, "no difference shown", 8.0)] * any(not e.decided for e in every)
+    parts = [(tag("g", mark, class_="found"), words, half) for mark, words, half in parts]
+    shown = dict.fromkeys((e.style, e.word.shown) for e in every if e.word and e.decided and e.verdict != UNTESTABLE)
+    for style in dict.fromkeys(style for style, _ in shown):
+        words = " or ".join(word for one, word in shown if one == style)
+        parts.append((tag("g", _mark(0, 0, r), class_=style), words, 8.0))
     body, x = "", left
     for mark, words, half in parts:
         room = 2 * half + 8 + face.letter * len(words) + 16
         if x + room > face.width and x > left:
             x, y = left, y + face.line + 2
-        body += tag("g", mark, transform=f"translate({number(x + half)} {number(y - 4.5)})", class_="found")
+        body += tag("g", mark, transform=f"translate({number(x + half)} {number(y - 4.5)})")
         body += label(x + 2 * half + 6, y, words)
         x += room
     for part in textwrap.wrap(f.more, int(face.width / face.letter)):

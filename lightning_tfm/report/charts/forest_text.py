@@ -56,12 +56,13 @@ class _Drawn:
 
     def head(self) -> list[str]:
         zero, sides = self.at(0.0), ("better", "worse") if self.axis.lower_is_better else ("worse", "better")
-        left = next(said for said in (f"◂ {sides[0]}", sides[0], "◂", "") if len(said) <= zero)
-        right = next(said for said in (f" {sides[1]} ▸", f" {sides[1]}", " ▸", "") if len(said) < self.plot - zero)
-        said = (left.rjust(zero) + "│" + right).ljust(self.plot)
-        numbers = "".join(f"  {self.forest.axes[i].name * (i > 0):>{n}}" for i, n in self.numbers.items())
         *above, heading = textwrap.wrap(self.forest.heading, self.name)
-        return [*above, f"{heading:{self.name}} {said}{numbers}" + f"  {self.forest.asks}" * bool(self.sure)]
+        beside = self.name - len(heading)  # room that the heading leaves
+        left = next(said for said in (f"◂ {sides[0]}", sides[0], "◂", "") if len(said) <= zero + beside)
+        right = next(said for said in (f" {sides[1]} ▸", f" {sides[1]}", " ▸", "") if len(said) < self.plot - zero)
+        said = (left.rjust(zero + beside) + "│" + right).ljust(self.plot + beside)
+        numbers = "".join(f"  {self.forest.axes[i].name * (i > 0):>{n}}" for i, n in self.numbers.items())
+        return [*above, f"{heading} {said}{numbers}" + f"  {self.forest.asks}" * bool(self.sure)]
 
     def row(self, line: Line, entry: Entry, colour: bool) -> list[str]:
         *above, name = textwrap.wrap(line.name, self.name, break_long_words=True) or [""]

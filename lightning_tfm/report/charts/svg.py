@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.plural_words import MINUS, signed
+from lightning_tfm.plural_words import numeral, signed
 
 
 def number(x: float) -> str:
@@ -224,9 +224,9 @@ def short(value: float) -> str:
     """A number in few characters, to three digits where it is large or tiny: a tick's label."""
     if value != 0 and (abs(value) >= 1e9 or abs(value) < 1e-3):
         mantissa, exponent = f"{value:.2e}".split("e")
-        return f"{float(mantissa):g}e{int(exponent)}".replace("-", MINUS)
+        return f"{float(mantissa):g}e{numeral(int(exponent), 'd')}"
     unit, name = next(((unit, name) for unit, name in UNITS if abs(value) >= unit), (1.0, ""))
-    return f"{value / unit:g}{name}".replace("-", MINUS)
+    return numeral(value / unit, "g") + name
 
 
 UNITS = ((1e6, "M"), (1e3, "K"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
-from lightning_tfm.plural_words import plural, several, signed
+from lightning_tfm.plural_words import numeral, plural, several, signed
 from lightning_tfm.report.analyses import agreement_text, factors, layer_table
 from lightning_tfm.report.analyses.factors import Effect, FactorSummary
 from lightning_tfm.report.analyses.length_extrapolation import CARRIES, FALLS_OFF, BeyondSummary
@@ -231,8 +231,8 @@ def _agreement(report: Summary) -> str:
     if found is None or found.spearman is None:
         return ""
     alone = found.parameter_count_alone
-    beside = "" if alone is None else f", that of the parameter count alone {alone:z.2f}"
-    return f"over {found.rows} rows the rank correlation with the paper is {found.spearman:z.2f}{beside}"
+    beside = "" if alone is None else f", that of the parameter count alone {numeral(alone, 'z.2f')}"
+    return f"over {found.rows} rows the rank correlation with the paper is {numeral(found.spearman, 'z.2f')}{beside}"
 
 
 def _seeds(report: Summary) -> str:

@@ -123,7 +123,7 @@ def test_words_are_over_corpora(texts):
     assert same["unseen lower"] > 0.2 and same["estimate"] == pytest.approx(0.4, abs=0.05)
     assert mixed["unseen lower"] < -0.3 and mixed["unseen upper"] > 0.3 and mixed["I2"] > 0.9
     assert all(line["word"] in ("better", "worse", "undecided") for line in found.data)
-    assert found.headline == ["On average over 4 corpora one head costs."]
+    assert found.headline == ["On average over 4 corpora one head is worse."]
     assert found.scope.startswith("Of 2 changes 1 is worse; 1 is undecided. One scale; s0, s1, s2, s3")
 
 

@@ -161,12 +161,12 @@ def test_rows_are_sorted_the_worst_first_and_scored_by_the_verdict():
     base = summary_row("base", base=True).with_metrics({"ppl": Scores(2.0, 1.0, {}), "bleu": Scores(20.0, 1.0, {})})
     forest = forest_of(summary([base, row("a", -2.0, "better"), row("b", 3.0, "worse"), row("c", 0.0, "undecided")]))
     assert [line.name for line in forest.lines] == ["b", "c", "a"]
-    assert forest.title == "B costs; a gains."
+    assert forest.title == "B is worse; a is better."
     assert forest.scope.startswith("Of 3 changes 1 is better; 1 is worse; 1 is undecided")
 
 
 def test_the_sentences_say_what_was_found_and_never_more():
-    assert finding(PPL, LINES) == "Half the width and dropout 0.2 cost."
+    assert finding(PPL, LINES) == "Half the width and dropout 0.2 are worse."
     assert finding(PPL, LINES[2:]) == "No change differs significantly from base."
     assert finding(PPL, []) == "Nothing is compared with base yet."
     said = tally(LINES, "5 seeds", "the paper")
@@ -187,7 +187,27 @@ def test_the_words_that_are_shown_are_few_letters_and_tell_verdicts_apart():
 
 
 def test_a_name_of_several_things_takes_the_verb_of_several():
-    assert finding(PPL, [Line("four heads", [Entry(-3.0, verdict="better")])]) == "Four heads gain."
-    assert finding(PPL, [Line("half the loss", [Entry(3.0, verdict="worse")])]) == "Half the loss costs."
+    assert finding(PPL, [Line("four heads", [Entry(-3.0, verdict="better")])]) == "Four heads are better."
+    assert finding(PPL, [Line("half the loss", [Entry(3.0, verdict="worse")])]) == "Half the loss is worse."
     untested = [Line("a", [Entry(3.0, 2.0, 4.0, "not testable")]), Line("b", [Entry(-1.0, -2.0, 0.0, "not testable")])]
-    assert finding(PPL, untested) == "A costs; b gains beside base, but nothing is tested."
+    assert finding(PPL, untested) == "A is worse; b is better; nothing is tested yet."
+
+
+@pytest.mark.parametrize("width", [80, 104, 132])
+def test_both_sides_have_their_arrows(width):
+    """The zero line stands so far to the left that "better" reaches over the heading's empty columns."""
+    lines = [
+        Line(f"change {i} of a rather long name", [Entry(e, e - 2, e + 2, "worse", "", e)])
+        for i, e in enumerate((37.0, 19.0, -6.0))
+    ]
+    text = to_text(Forest("t", "s", [PPL], lines, "5 seeds"), width)
+    (head,) = (line for line in text.splitlines() if "better" in line)
+    assert "◂ better│ worse ▸" in head and len(head) <= width
+    zero = head.index("│")
+    assert all(line[zero] in "│━╸╺●" for line in text.splitlines() if line.endswith("worse"))
+
+
+def test_a_scope_does_not_count_one_kind_of_many():
+    undecided = [Line(name, [Entry(0.1, -1, 1, "undecided")]) for name in "abc"]
+    assert tally(undecided, "5 seeds", "") == "All 3 changes are undecided with 5 seeds."
+    assert tally(undecided[:1], "5 seeds", "") == "1 change is undecided with 5 seeds."

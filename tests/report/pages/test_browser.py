@@ -304,8 +304,9 @@ def test_it_fits_a_phone_and_paper(page, scheme):
     assert page.locator("#table th.c-bleu-word").is_visible()
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, background[4:-1].split(","))) < 200) == (scheme == "dark")
-    page.emulate_media(media="print")
+    page.emulate_media(media="print", color_scheme=scheme)
     assert not page.locator("nav").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)", "paper is white"
 
 
 def test_paper_cuts_nothing_off(any_page):
