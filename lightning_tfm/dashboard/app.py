@@ -52,6 +52,7 @@ class Dashboard:
             Route("/study/{name}", self._guarded(lambda r: self._page(self._study(r)))),
             Route("/study/{name}/news", self._guarded(lambda r: self._news(r, self._study(r).news()))),
             Route("/study/{name}/forest", self._guarded(self.forest)),
+            Route("/study/{name}/row", self._guarded(self.row)),
             Route("/study/{name}/report", self._guarded(self.report)),
             Route("/study/{name}/report/version", self._guarded(self.report_version)),
             Route("/compare", self._guarded(self.comparison)),
@@ -114,6 +115,15 @@ class Dashboard:
         name = self._existing(request)
         version = self._reports.version(name)
         return _unchanged(version) if _has(request, version) else _html(self._reports.forest(name), version)
+
+    def row(self, request: Request) -> Response:
+        """What is known of one row of a table, which its name on the study's page opens."""
+        name, row = self._existing(request), request.query_params.get("name", "")
+        found = self._reports.row(name, row)
+        if found is None:
+            raise NoSuchPage(f"study '{name}' has no row '{row}'")
+        study = self.board.seen.outlines[name]
+        return _html(render("row.html", **self._frame.plain(found["row"].called), study=study, **found))
 
     def report_version(self, request: Request) -> Response:
         return PlainTextResponse(self._reports.version(self._existing(request)), headers={"Cache-Control": "no-store"})

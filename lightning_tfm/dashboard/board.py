@@ -26,6 +26,12 @@ class Home:
     study: str
     row: str
     seed: int
+    label: str
+    """the row in plain words; empty where the study has none for it"""
+
+    @property
+    def called(self) -> str:
+        return f"{self.label or self.row}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,9 @@ class Seen:
         return [home for home in homes if _scoring(self.studies[home.study].runs[run.name]) == _scoring(run)]
 
     def called(self, name: str) -> str:
-        """A run in words: row and seed as named by a study, or as requested outside one; else its name."""
+        """A run in words: row and seed as its study calls them, or as requested outside one; else its name."""
         if homes := self.homes.get(name):
-            return f"{homes[0].row}, seed {homes[0].seed}"
+            return homes[0].called
         asked = self.runs[name].called if name in self.runs else None
         return f"{asked.row}, seed {asked.seed}" if asked else name
 
@@ -183,6 +189,7 @@ def _lost_metrics(runs: dict[str, RunState]) -> tuple[str, ...]:
 def _homes(outlines: dict[str, Outline]) -> dict[str, tuple[Home, ...]]:
     found: dict[str, list[Home]] = {}
     for outline in outlines.values():
+        labels = outline.labels
         for run in outline.runs:
-            found.setdefault(name_of(run), []).append(Home(outline.name, run.row, run.seed))
+            found.setdefault(name_of(run), []).append(Home(outline.name, run.row, run.seed, labels.get(run.row, "")))
     return {name: tuple(homes) for name, homes in found.items()}

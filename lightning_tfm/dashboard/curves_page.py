@@ -74,11 +74,12 @@ class CurvesPages:
             raise UserError(f"{by.name} has {len(groups)} values here, more than {KEYED}: narrow the condition")
         shown = []
         ranks = _rows_in_order(seen, found) if by.name == "row" else {}
+        labels = {(row,): label for row, label in _labels(seen, found).items()} if by.name == "row" else {}
         for value in sorted(
             groups, key=lambda v: (v is None, ranks.get(v, len(ranks)), isinstance(v, str | tuple), v or 0)
         ):
             done = [view for view in groups[value] if view.state == "finished"] or groups[value]
-            name = f"{value_in_words(value) or 'none'} ({len(done)})"
+            name = f"{labels.get(value) or value_in_words(value) or 'none'} ({len(done)})"
             shown.append(self._curve(name, len(shown), done, measure, len(found)))
         note = f"by {by.name}: mean, lowest and highest of finished runs (else of those under way) at common steps"
         return [curve for curve in shown if curve.points], note
@@ -96,6 +97,11 @@ class CurvesPages:
         of_all = {axis: mean_curve("", 0, found).points for axis, found in across.items() if len(found) == len(known)}
         curve = mean_curve(name, colour, [course.points(measure) for _, course in known], mean)
         return replace(curve, across={axis: list(points) for axis, points in of_all.items()})
+
+
+def _labels(seen: Seen, found: Sequence[RunState]) -> dict[str, str]:
+    """row -> what its study calls it."""
+    return {home.row: home.label for view in found for home in seen.places(view)}
 
 
 def _rows_in_order(seen: Seen, found: Sequence[RunState]) -> dict[tuple[str, ...], int]:

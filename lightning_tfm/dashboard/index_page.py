@@ -4,6 +4,7 @@ table those that somebody looks at."""
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from lightning_tfm.dashboard.board import Seen
@@ -11,6 +12,7 @@ from lightning_tfm.dashboard.fields import fields, said
 from lightning_tfm.dashboard.markup import blocks, render, spark
 from lightning_tfm.dashboard.page import Frame, News
 from lightning_tfm.metrics import OF_TEXT, Metric, chief
+from lightning_tfm.study.command import with_out
 from lightning_tfm.watch.query import Field, find_field, find_runs
 from lightning_tfm.watch.run_state import STATES, RunState
 from lightning_tfm.watch.study_state import StudyState
@@ -36,8 +38,18 @@ def page(frame: Frame, seen: Seen) -> str:
         count=len(runs),
         metrics=[*scored] or [OF_TEXT.label] * any(run.state != "finished" for run in runs),
         index=_index(seen, runs, scores),
+        starts=_starts(frame.root),
         fields=list(fields(seen)),
     )
+
+
+def _starts(root: Path) -> list[tuple[str, str]]:
+    """Commands that begin something in this folder, and what each does."""
+    named = {
+        "lightning-tfm demo": "Half a minute: a model of one layer, three translations, a report.",
+        "lightning-tfm sweep sweeps/table3.yaml": "Twelve minutes: Table 3 of the paper, scaled down, at one seed.",
+    }
+    return [(with_out(command, root), about) for command, about in named.items()]
 
 
 def news(seen: Seen, since: int) -> News:
@@ -95,7 +107,7 @@ def _index(seen: Seen, views: Sequence[RunState], scores: Sequence[dict[str, flo
     homes = ["|".join(home.study for home in seen.homes.get(view.name, ())) for view in views]
     return {
         "name": [view.name for view in views],
-        "said": [seen.called(view.name) for view in views],
+        "said": [_called(seen, view.name) for view in views],
         "study": homes,
         "state": [ORDER[view.state] for view in views],
         "words": [view.words[:60] for view in views],
@@ -106,6 +118,12 @@ def _index(seen: Seen, views: Sequence[RunState], scores: Sequence[dict[str, flo
         "seconds": [_short(view.seconds) for view in views],
         "changed": [None if view.changed is None else round(view.changed) for view in views],
     }
+
+
+def _called(seen: Seen, name: str) -> str:
+    """By which a run is sorted and found: what people call it, then its row's name where that is another."""
+    homes = seen.homes.get(name)
+    return f"{homes[0].called} {homes[0].row}" if homes and homes[0].label else seen.called(name)
 
 
 @cache

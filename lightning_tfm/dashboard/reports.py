@@ -2,13 +2,18 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import folder_of, load, load_as
+
+if TYPE_CHECKING:
+    from lightning_tfm.report.build import Report
 
 OWN = ("study.json", "looks.json", "trials.json", "importance.json")
 KEPT = 8
@@ -35,7 +40,7 @@ class Reports:
     def __init__(self, root: Path, texts: bool = True) -> None:
         self._root, self._texts = root, texts
         self._lock = threading.Lock()
-        self._made: dict[tuple[str, ...], tuple[str, str]] = {}
+        self._made: dict[tuple[str, ...], tuple[str, Any]] = {}
 
     def version(self, name: str) -> str:
         return version(name, self._root)
@@ -46,18 +51,58 @@ class Reports:
         `reference` is the row that differences are to, None for base.
         """
         key = ("report", name, reference or "")
-        return self._kept(key, self.version(name), lambda now: self._report(name, reference, now))
+        return cast(str, self._kept(key, self.version(name), lambda now: self._report(name, reference, now)))
 
     def forest(self, name: str) -> str:
         """The main figure of a table with its sentence, empty where nothing is compared yet. Raises UserError."""
-        return self._kept(("forest", name), self.version(name), lambda _: self._forest(name))
+        from lightning_tfm.report.charts.forest_picture import both
+        from lightning_tfm.report.charts.study_forest import forest_of
+        from lightning_tfm.report.charts.svg import tag
+
+        found = forest_of(self._table(name).summary)
+        words = tag("p", tag("strong", escape(found.title)) + " " + tag("span", escape(found.scope), class_="soft"))
+        return words + str(both(found)) if found.lines else ""
+
+    def row(self, name: str, row: str) -> dict[str, Any] | None:
+        """What is said of one row of a table, for row.html; None where it has no such row. Raises UserError."""
+        from lightning_tfm.report.charts.curves import curves
+        from lightning_tfm.report.charts.figures import strip
+        from lightning_tfm.report.charts.forest_picture import tip
+        from lightning_tfm.report.charts.study_forest import forest_of
+        from lightning_tfm.report.tables.views import changed
+
+        made = self._table(name)
+        report, forest = made.summary, forest_of(made.summary)
+        own = next((one for one in report.rows if one.name == row), None)
+        if own is None:
+            return None
+        line = next((line for line in forest.lines if line.row == row), None)
+        pair = replace(report, rows=[one for one in report.rows if one is own or one is report.against])
+        course = curves(pair, made.cells, forest) if own.same_as is None else None
+        return {
+            "row": own,
+            "words": tip(line, forest)[1:] if line else [],
+            "verdict": line.entries[0].sure if line and line.entries[0] else "",
+            "colour": forest.classes.get(row, ""),
+            "change": changed(own),
+            "strip": strip(pair, forest.classes),
+            "curve": course and (course.difference or course.itself),
+            "to": report.to,
+            "runs": [(cell.seed, _own_page(cell.folder)) for cell in made.cells.of(row)],
+        }
 
     def comparison(self, names: Sequence[str]) -> str:
         """Studies of tables side by side, with tests. Raises UserError."""
         now = " ".join(map(self.version, names))
-        return self._kept(("compare", *names), now, lambda _: self._compared(names))
+        return cast(str, self._kept(("compare", *names), now, lambda _: self._compared(names)))
 
-    def _kept(self, names: tuple[str, ...], now: str, make: Callable[[str], str]) -> str:
+    def _table(self, name: str) -> "Report":
+        from lightning_tfm.report.build import make
+
+        load_as(Ablation, self._root, name)
+        return cast("Report", self._kept(("table", name), self.version(name), lambda _: make(name, self._root)))
+
+    def _kept(self, names: tuple[str, ...], now: str, make: Callable[[str], Any]) -> Any:
         with self._lock:  # one at a time: a report takes memory, too
             known = self._made.pop(names, None)
             if known is None or known[0] != now:
@@ -74,17 +119,6 @@ class Reports:
         from lightning_tfm.report.build import make
 
         return make(name, self._root, reference).render("html", self._texts, now, _own_page)
-
-    def _forest(self, name: str) -> str:
-        from lightning_tfm.report.build import make
-        from lightning_tfm.report.charts.forest_picture import both
-        from lightning_tfm.report.charts.study_forest import forest_of
-        from lightning_tfm.report.charts.svg import tag
-
-        load_as(Ablation, self._root, name)
-        found = forest_of(make(name, self._root).summary)
-        words = tag("p", tag("strong", escape(found.title)) + " " + tag("span", escape(found.scope), class_="soft"))
-        return words + str(both(found)) if found.lines else ""
 
     def _search(self, study: Search, now: str) -> str:
         """From its present storage; from trials.json if there is none."""

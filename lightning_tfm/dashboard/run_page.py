@@ -65,7 +65,7 @@ class RunPages:
         data: dict[str, Any] = {
             "view": view,
             "said": seen.called(name),
-            "homes": [(home, *seen.outlines[home.study].words(home.row)) for home in seen.homes.get(name, ())],
+            "homes": [(home, seen.outlines[home.study].called) for home in seen.homes.get(name, ())],
             "base": _base(seen, name),
             "folder": str(folder),
             "over_time": bool(over),

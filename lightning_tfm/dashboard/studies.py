@@ -35,10 +35,10 @@ class Outline:
     def question(self) -> str:
         return self.study.question if self.study else ""
 
-    def words(self, row: str) -> tuple[str, str]:
-        """What people call the study, and one of its rows; empty for a row without a label."""
-        rows = self.study.rows if isinstance(self.study, Ablation) else []
-        return self.called, next((one.label for one in rows if one.name == row), "")
+    @property
+    def labels(self) -> dict[str, str]:
+        """row -> what people call it; empty for a row without a label."""
+        return {row.name: row.label for row in self.study.rows} if isinstance(self.study, Ablation) else {}
 
     @property
     def runs(self) -> list[Cell]:

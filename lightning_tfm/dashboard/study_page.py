@@ -18,7 +18,7 @@ from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
 from lightning_tfm.study.search import Search
-from lightning_tfm.study.study import Ablation, value_of
+from lightning_tfm.study.study import Ablation, own_name, value_of
 from lightning_tfm.study.user_classes import earlier_words
 from lightning_tfm.watch.file_cache import Kept, tail
 from lightning_tfm.watch.query import Field, find_field
@@ -39,6 +39,8 @@ class RowView:
     """A row of an ablation: its cells, and means over finished ones."""
 
     name: str
+    label: str
+    """in plain words; may be empty"""
     change: str
     first: bool
     """of its group"""
@@ -102,7 +104,8 @@ class StudyPages:
             raise NoSuchPage(f"there is no study '{name}'")
         view, outline = seen.studies[name], seen.outlines[name]
         more, wrong = _more(seen, columns)
-        rows = self._rows(outline, view, seen, more) if isinstance(outline.study, Ablation) else []
+        table = outline.study if isinstance(outline.study, Ablation) else None
+        rows = self._rows(outline, view, seen, more) if table else []
         search = outline.study if isinstance(outline.study, Search) else None
         trials = [_trial(search, state, seen, more) for state in view.cells] if search else []
         data = {
@@ -111,7 +114,9 @@ class StudyPages:
             "question": outline.question,
             "earlier": earlier_words(outline.study.classes) if outline.study else "",
             "counts": [(word, number) for word, number in view.counts.items() if number],
-            "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
+            "here": f"/study/{quote(name, safe='')}",
+            "hidden": [row.label or own_name(row) for row in table.hidden] if table else [],
+            "seeds": table.seeds if table else [],
             "rows": rows,
             "metrics": [metric.label for metric, _ in rows[0].scores] if rows else [],
             "trials": trials,
@@ -144,12 +149,11 @@ class StudyPages:
             values = {key: typed_and_trained(value, trained[key]) for key, value in row.change.items()}
             change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in values.items())
             change = f"is {twins[row.name]}" if row.name in twins else change
-            change = f"{row.label} ({change})" if row.label and change else change
             first = group is not None and row.group != group
             group = row.group
             own = [*zip(metrics, scores, strict=True)]
             asked = _shown(more, [view for _, view in found[row.name]])
-            made.append(RowView(row.name, change, first, found[row.name], ppl, own, against, asked))
+            made.append(RowView(row.name, row.label, change, first, found[row.name], ppl, own, against, asked))
         return made
 
     def _failures(self, outline: Outline, seen: Seen) -> list[tuple[RunState, str, str]]:
@@ -235,11 +239,12 @@ def _row_curves(outline: Outline, seen: Seen) -> list[Curve]:
         view = seen.studies[outline.name].runs[name_of(run)]
         if view.curve and run.row not in foreign:
             by_row.setdefault(run.row, []).append(view)
+    labels = seen.outlines[outline.name].labels
     colours = {row.name: number for number, row in enumerate(outline.study.rows)}
     found = []
     for row, views in by_row.items():
         chosen = [view for view in views if view.state == "finished"] or views
-        found.append(mean_curve(row, colours[row], [list(view.curve) for view in chosen], PPL.mean))
+        found.append(mean_curve(labels[row] or row, colours[row], [list(view.curve) for view in chosen], PPL.mean))
     return found
 
 

@@ -19,7 +19,10 @@ from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.fields import fields
 from lightning_tfm.dashboard.serve import HOST
 from lightning_tfm.metrics import METRICS
+from lightning_tfm.queue.rows import hide
+from lightning_tfm.report.build import make
 from lightning_tfm.report.tables import extra_columns
+from lightning_tfm.report.wording.word import WORDS
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import Paper, Row, all_rows, apply
 from lightning_tfm.study.space import Parameter
@@ -28,6 +31,7 @@ from lightning_tfm.watch.query import find_field
 from lightning_tfm.watch.run_state import STATES
 from tests.dashboard.made import BASE, Folder
 from tests.report.pages.test_page import HOSTILE, Parser
+from tests.report.synthetic import Generator
 
 
 @pytest.fixture(scope="module")
@@ -353,10 +357,55 @@ def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_peopl
     made.table("earlier", ["A-h4", "A-h1", "base"], seeds=[1])
     served = serve(tmp_path)
     chart = served.get("/curves/news?by=row&where=study+%3D+%27table%27").json["charts"]["chart-curves"]
-    assert [one["name"] for one in chart["series"]] == [f"{row.name} (1)" for row in study.rows]
+    assert [one["name"] for one in chart["series"]] == [f"{row.label or row.name} (1)" for row in study.rows]
     (name,) = served.get("/query?where=row+%3D+'A-h1'").json["name"]
     page = served.get(f"/run/{name}").text
-    assert "<bdi>Heads</bdi></a> <code><bdi>table</bdi></code>: <bdi>one head</bdi>" in page
+    assert "<h1><bdi>one head, seed 1</bdi> <code><bdi>A-h1</bdi></code>" in page
+    assert "<bdi>Heads</bdi></a> <code><bdi>table</bdi></code>" in page
+    index, table = served.get("/").text, served.get("/study/table").text
+    assert '<bdi>one head, seed 1</bdi></a> <code class="soft"><bdi>A-h1</bdi></code>' in index
+    assert '<bdi>one head</bdi></a> <code class="soft"><bdi>A-h1</bdi></code></th>' in table
+    assert "one head, seed 1 A-h1" in served.get("/news?since=0").text, "found by either name"
+
+
+def test_an_empty_folder_s_page_says_what_to_type_until_something_is_there(serve, tmp_path):
+    served = serve(tmp_path)
+    page = served.get("/").text
+    assert f"lightning-tfm demo --out {tmp_path}</pre>" in page and "table-runs" not in page
+    assert f"lightning-tfm sweep sweeps/table3.yaml --out {tmp_path}</pre>" in page
+    Folder(tmp_path).run(BASE)
+    page = served.get("/").text
+    assert "lightning-tfm demo" not in page and "table-runs" in page
+
+
+def test_a_row_s_name_opens_its_verdict_its_seeds_its_curve_and_what_it_changes(serve, tmp_path):
+    made = Generator(tmp_path, ["base", "A-h1", "A-h4"], range(1, 6))
+    made.write_all(skip=[("A-h4", seed) for seed in range(1, 6)])
+    served = serve(tmp_path)
+    assert 'href="/study/made/row?name=A-h1"' in served.get("/study/made").text
+    page = served.get("/study/made/row?name=A-h1").text
+    row = make("made", tmp_path).summary.rows[1]
+    assert f"<strong>{WORDS[row.ppl.difference.verdict].shown}" in page and "d_k 512" in page
+    assert page.count('href="/run/') == 5 and page.count("seed") >= 10 and page.count("<svg") >= 1
+    assert "No run has finished." in served.get("/study/made/row?name=A-h4").text
+    assert served.get("/study/made/row?name=base").status == 200
+    assert served.get("/study/made/row?name=none").status == 404
+
+
+def test_a_study_s_page_counts_its_hidden_rows(serve, tmp_path):
+    made = Folder(tmp_path)
+    study = made.table("table", ["base", "A-h1", "A-h4"], seeds=[1])
+    made.fill(study)
+    hide(tmp_path, "table", "A-h4")
+    page = serve(tmp_path).get("/study/table").text
+    assert "1 row hidden (<bdi>four heads</bdi>), in every correction" in page
+
+
+def test_a_trial_that_its_pruner_stopped_is_no_error(served):
+    runs = served.board.look().runs.values()
+    stopped, failed = (next(run for run in runs if run.state == state) for state in ("stopped early", "failed"))
+    assert '<p class="soft"><bdi>stopped after step' in served.get(f"/run/{stopped.name}").text
+    assert '<p class="warn"><bdi>' in served.get(f"/run/{failed.name}").text
 
 
 def test_a_time_is_written_as_one_in_every_table(served, capsys):
@@ -490,7 +539,7 @@ def test_curves_of_groups_are_their_means_and_of_too_many_one_is_told_what_to_do
     plain = served.get("/curves/news?where=study+%3D+%27table%27+and+state+%3D+%27finished%27&by=row").json
     (chart,) = plain["charts"].values()
     assert {"flops", "seconds", "target_tokens"} == set(chart["series"][0]["across"])
-    assert [one["name"] for one in chart["series"]] == ["A-h4 (1)"], "the only finished one"
+    assert [one["name"] for one in chart["series"]] == ["four heads (1)"], "the only finished one"
     assert "d_model" in served.get("/curves?where=d_modl+%3E+3").text
     assert "Nothing of this was logged" in served.get("/curves?where=ppl+%3E+1e9").text
 

@@ -183,7 +183,7 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     page = StudyPages(made.root).page(seen, "pieces")
     assert [row.against is None for row in page.data["rows"]] == [True, False, True]
     assert page.data["rows"][2].ppl.mean is not None
-    assert [curve.name for curve in page.charts["chart-dev"].curves] == ["base", "A-h1"]
+    assert [curve.name for curve in page.charts["chart-dev"].curves] == ["base", "one head"]
     assert "without rows that have another vocabulary" in page.charts["chart-dev"].note
     names = [cell.training_hash[:16] for cell in study.cells()]
     differ = DiffPages(made.root, RunPages(board))

@@ -49,11 +49,12 @@ def addresses(served) -> dict[str, str]:
     found |= {"runs": f"/diff?run={finished[0]}&run={finished[1]}"}
     found |= {"curves": "/curves?where=study+%3D+%27table%27&by=row", "wrong": "/curves?where=d_modl+%3E+3"}
     found |= {"report": "/study/other/report", "missing": "/study/nothing"}
+    found |= {"row": "/study/table/row?name=A-h1"}
     return found | {"compare": "/compare?study=table&study=other"}
 
 
 NAMES = ["index", "table", "search", "broken", "running", "finished", "runs", "curves", "wrong"]
-NAMES += ["report", "missing", "compare"]
+NAMES += ["report", "missing", "compare", "row"]
 
 
 @pytest.fixture
@@ -258,7 +259,7 @@ def test_a_drag_shows_a_part_and_a_click_in_the_key_hides_a_curve(open_page):
     chart, now = page.locator("#chart-curves"), lambda: page.evaluate(OF, "chart-curves")
     whole, box = now(), chart.locator(".plot").bounding_box()
     assert whole["curves"] == 3 and whole["bands"] > 0
-    key = chart.get_by_role("button", name="A-h1")
+    key = chart.get_by_role("button", name="one head")
     key.click()
     assert now()["curves"] == 2 and key.get_attribute("aria-pressed") == "false"
     key.press("Enter")
@@ -438,6 +439,42 @@ def test_what_a_study_asks_and_found_is_seen_without_scrolling_sideways(open_pag
     page.goto(page.url + "study/table")
     caption = page.locator("#table-cells caption span").first
     assert caption.evaluate(shown_at) <= page.locator("#part-cells .scroll").evaluate(shown_at) + 1, "its words wrap"
+
+
+def test_a_row_s_name_opens_a_panel_over_the_page(open_page):
+    page = open_page("report", "/study/other")
+    page.locator("a.panel", has_text="one head").focus()
+    page.keyboard.press("Enter")
+    panel = page.locator("dialog[open]")
+    panel.get_by_role("heading", name="one head").wait_for()
+    assert panel.locator("svg").count() > 0 and panel.get_by_role("link", name="seed 4").count() == 1
+    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": TAGS}}).response
+    assert [v["id"] for v in found["violations"]] == []
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_a_hundred_studies_are_a_list_that_can_be_searched(browser, serve, tmp_path):
+    made = Folder(tmp_path)
+    for number in range(100):
+        made.table(f"study-{number:03d}", ["base"], seeds=[1])
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(serve(tmp_path).url)
+    assert page.get_by_role("heading", name="Runs", exact=True).bounding_box()["y"] < 700
+    page.locator(".within").fill("study-07 waiting")
+    assert page.locator("#table-studies tbody tr:visible").count() == 10
+    assert page.locator(".studies").inner_text() == "10 of 100"
+    page.close()
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_axe_finds_nothing_on_an_empty_folder_s_page(browser, serve, tmp_path, width):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(serve(tmp_path).url)
+    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": TAGS}}).response
+    assert [v["id"] for v in found["violations"]] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
 
 
 def test_a_report_s_own_script_runs_under_its_policy_and_no_other(open_page):

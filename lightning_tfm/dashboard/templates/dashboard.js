@@ -202,6 +202,13 @@ function condition() {
   return [...(where ? [by.length ? '(' + where + ')' : where] : []), ...by].join(' and ');
 }
 
+// the studies that have these words
+function within() {
+  const words = one('.within')?.value.toLowerCase().split(/\s+/).filter(Boolean) ?? [], rows = all('#table-studies tbody tr');
+  rows.forEach(row => { row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word)); });
+  if (words.length) one('.studies').textContent = rows.filter(row => !row.hidden).length + ' of ' + rows.length;
+}
+
 function ready(form) {
   const count = all('input[type=checkbox]:checked', form).length, button = one('.above button:not(.curves)', form);
   button.disabled = count < 2 || count > MOST;
@@ -261,6 +268,7 @@ function rows(news) {
       if (focused) one(focused, row)?.focus();
     }
     if (body.rows.length !== fresh.count) return location.reload();
+    within();
     if (fresh.rows.length && one('th[aria-sort=ascending], th[aria-sort=descending]', body.parentNode)) sortTable(body.parentNode);
   }
 }
@@ -320,11 +328,24 @@ document.addEventListener('input', event => {
     soon = setTimeout(() => { ask(); remember(); }, 250);
   }
   if (event.target.matches('.find, select.by')) { arrange(); remember(); }
+  if (event.target.matches('.within')) within();
 });
 document.addEventListener('change', event => {
   const form = event.target.closest('form.compare');
   if (form && event.target.type === 'checkbox') ready(form);
   if (event.target.matches('.same')) all('.alike').forEach(row => { row.hidden = !event.target.checked; });
+});
+// a row's name opens what is known of it, over the page
+document.addEventListener('click', async event => {
+  const link = event.target.closest('a.panel');
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const panel = one('dialog') ?? document.body.appendChild(document.createElement('dialog')), close = document.createElement('button');
+  const answer = await fetch(link.href), found = new DOMParser().parseFromString(await answer.text(), 'text/html');
+  Object.assign(close, {type: 'button', className: 'plain close', textContent: 'Close'}).addEventListener('click', () => panel.close());
+  panel.setAttribute('aria-label', link.textContent);
+  panel.replaceChildren(close, ...one('main', found).childNodes);
+  panel.showModal();
 });
 document.addEventListener('click', async event => {
   const button = event.target.closest('.copies');
