@@ -387,7 +387,7 @@ def test_a_row_s_name_opens_its_verdict_its_seeds_its_curve_and_what_it_changes(
     row = make("made", tmp_path).summary.rows[1]
     assert f"<strong>{WORDS[row.ppl.difference.verdict].shown}" in page and "d_k 512" in page
     assert page.count('href="/run/') == 5 and page.count("seed") >= 10 and page.count("<svg") >= 1
-    assert "No run has finished." in served.get("/study/made/row?name=A-h4").text
+    assert "<li>seed 5: <bdi>" in served.get("/study/made/row?name=A-h4").text
     assert served.get("/study/made/row?name=base").status == 200
     assert served.get("/study/made/row?name=none").status == 404
 

@@ -11,6 +11,7 @@ from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study_file import save
 from lightning_tfm.watch.run_state import STATES
 from tests.dashboard.made import BASE, Folder
+from tests.report.synthetic import Generator
 
 pytestmark = pytest.mark.long
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -441,8 +442,10 @@ def test_what_a_study_asks_and_found_is_seen_without_scrolling_sideways(open_pag
     assert caption.evaluate(shown_at) <= page.locator("#part-cells .scroll").evaluate(shown_at) + 1, "its words wrap"
 
 
-def test_a_row_s_name_opens_a_panel_over_the_page(open_page):
-    page = open_page("report", "/study/other")
+def test_a_row_s_name_opens_a_panel_over_the_page(browser, serve, tmp_path):
+    Generator(tmp_path, ["base", "A-h1"], [4, 5]).write_all()
+    page = browser.new_page()
+    page.goto(serve(tmp_path).url + "/study/made")
     page.locator("a.panel", has_text="one head").focus()
     page.keyboard.press("Enter")
     panel = page.locator("dialog[open]")
@@ -452,6 +455,7 @@ def test_a_row_s_name_opens_a_panel_over_the_page(open_page):
     assert [v["id"] for v in found["violations"]] == []
     page.keyboard.press("Escape")
     assert page.locator("dialog[open]").count() == 0
+    page.close()
 
 
 def test_a_hundred_studies_are_a_list_that_can_be_searched(browser, serve, tmp_path):
