@@ -14,6 +14,8 @@ GONE = {
     "data unpack": "tar unpacks a prepared text: docs/howto/cluster.md says where",
     "data.check_script": "leave it out, or clean the text by script before it is prepared",
     "data.max_types": "leave it out: every word is counted",
+    "ladder": "lightning-tfm scaling STUDY STUDY… is its name now",
+    "pool": "lightning-tfm meta-analysis STUDY STUDY STUDY… is its name now",
     "slurm.nodes": "a run's devices are on one node; one run over several takes torchrun: docs/howto/cluster.md",
     "study drop": "lightning-tfm study hide STUDY ROW takes a row out of the table; it stays in every correction",
     "study rename": "a label in the sweep file's rows renames a row in every report; its name stays",

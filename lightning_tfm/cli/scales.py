@@ -1,7 +1,7 @@
 """`--scales 16,8`: the rows of a sweep at several widths, each by the paper's ratios and as a separate study.
 
 Cells are (row, scale, seed). In a sweep file the scales are the values of `miniature.width`, so that W&B's agents run
-them, too. The studies NAME-16, NAME-8… are what `ladder` compares.
+them, too. The studies NAME-16, NAME-8… are what `scaling` compares.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Verb = Callable[[str, Sequence[str]], int]
 
 def add_scales(parser: Parser) -> None:
     """The option."""
-    about = "divisors of the paper's widths, e.g. 16,8: a study each by the paper's ratios, then their ladder"
+    about = "divisors of the paper's widths, e.g. 16,8: a study each by the paper's ratios, then `scaling` of them"
     group = next(group for group in parser._action_groups if group.title == "ratios")
     group.add_argument("--scales", metavar="WIDTH,…", help=about)
 

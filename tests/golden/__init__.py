@@ -65,7 +65,7 @@ def comparison(root: Path) -> Iterator[tuple[str, str]]:
         yield f"compare.{end}", said("compare", *places[:2], "--format", kind, "--to", "-")
     yield "compare.page.txt", visible(said("compare", *places[:2], "--format", "html", "--to", "-"))
     for kind, end in {"text": "txt", "json": "json", "latex": "tex"}.items():
-        yield f"pool.{end}", said("pool", *places, "--format", kind)
+        yield f"pool.{end}", said("meta-analysis", *places, "--format", kind)
 
 
 def plain() -> Iterator[tuple[str, str]]:

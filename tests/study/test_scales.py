@@ -75,5 +75,5 @@ def test_a_ladder_from_one_command(place, capsys):
     assert small.base.training.steps < large.base.training.steps
     assert main(["resume", "two-64"]) == 0
     assert "two-64: 4 finished, 0 running, 0 waiting" in capsys.readouterr().err
-    assert main(["ladder", "two-64", "two-32", "--format", "json", "--to", "-"]) == 0
+    assert main(["scaling", "two-64", "two-32", "--format", "json", "--to", "-"]) == 0
     assert list(json.loads(capsys.readouterr().out)["studies"]) == ["two-64", "two-32"]

@@ -113,7 +113,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     ),
     "make bench ARGS=peers": Foreign("check_make"),
     "make install": Foreign("check_make"),
-    "pip install lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
+    "pip install dist/lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
     "lightning-tfm sweep sweeps/table3.yaml": Run(SHORT),
     "lightning-tfm fit --config experiments/base.yaml --trainer.accelerator gpu --trainer.micro_tokens 8000": Parsed(
         "a GPU"
@@ -169,8 +169,8 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm compare table3 careful": Run(
         after="lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8"
     ),
-    "lightning-tfm ladder r2-tatoeba r1-tatoeba": Stops("no study 'r2-tatoeba'", "studies at two scales"),
-    "lightning-tfm pool table3 multi30k manpages": Stops("no study 'm", "studies on other texts"),
+    "lightning-tfm scaling r2-tatoeba r1-tatoeba": Stops("no study 'r2-tatoeba'", "studies at two scales"),
+    "lightning-tfm meta-analysis table3 multi30k manpages": Stops("no study 'm", "studies on other texts"),
     "lightning-tfm plan sweeps/table3.yaml --name ratios --miniature.width 16 --miniature.hold ratios "
     "--training.tokens 600 --data.vocab_size 1000": Run("--data.vocab_size 120"),
     "lightning-tfm table --params": Run(),
@@ -278,7 +278,7 @@ COMMANDS |= {
     f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published": Run(
         after=f"{UNPACK}/manpages/records.tar.xz --out published"
     ),
-    "lightning-tfm pool table3 multi30k manpages tatoeba tatoeba-8-epochs --out published": Run(
+    "lightning-tfm meta-analysis table3 multi30k manpages tatoeba tatoeba-8-epochs --out published": Run(
         after=f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published"
     ),
     "lightning-tfm sweep sweeps/table3.yaml --name full --config experiments/base.yaml": Parsed("days"),
@@ -768,7 +768,7 @@ def check_make(line: str, place: Place | None) -> None:
 def check_wheel(line: str, place: Place) -> None:
     """The wheel is named as this version's is (that it works: tests/test_wheel.py)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert shlex.split(line)[-1] == f"{project['name']}-{project['version']}-py3-none-any.whl"
+    assert shlex.split(line)[-1] == f"dist/{project['name']}-{project['version']}-py3-none-any.whl"
 
 
 def check_benchmark(line: str, place: Place) -> None:

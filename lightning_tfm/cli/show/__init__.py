@@ -1,1 +1,1 @@
-"""Commands that report and explain: table, report, compare (pool, ladder), judge, inspect, layers, draw."""
+"""Commands that report and explain: table, report, compare (meta-analysis, scaling), judge, inspect, layers, draw."""

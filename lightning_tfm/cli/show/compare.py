@@ -1,5 +1,6 @@
 """`compare A B…`: studies side by side, each against the first, with the difference of differences and its test;
-`pool A B C…`: rows over several corpora, as random effects; `ladder A B…`: rows at several scales, and at the paper's.
+`meta-analysis A B C…`: rows over several corpora, as random effects; `scaling A B…`: rows at several scales, and at
+the paper's.
 """
 
 from collections.abc import Sequence
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
 
 ABOUT = {
     "compare": "Studies with the same rows side by side: compare FIRST OTHER [OTHER…].",
-    "pool": "Rows over corpora: pool STUDY STUDY STUDY…, studies with the same rows on different texts.",
-    "ladder": "Rows at several scales: ladder STUDY STUDY…, studies with the same rows whose bases differ in size.",
+    "meta-analysis": "Rows over corpora: meta-analysis STUDY STUDY STUDY…, studies with the same rows on other texts.",
+    "scaling": "Rows at several scales: scaling STUDY STUDY…, studies with the same rows whose bases differ in size.",
 }
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, ABOUT[verb], experiment=False)
     parser.add_argument("studies", nargs="+", help="names under <out>/studies, or folders of studies")
-    if verb == "pool":
+    if verb == "meta-analysis":
         about = "studies whose texts are of one kind, which is said; repeatable [those of one corpus and folder]"
         parser.add_argument("--family", action="append", default=[], metavar="A,B", help=about)
-    if verb == "ladder":
+    if verb == "scaling":
         about = "parameters of base, in millions, to extrapolate to [65, the paper's]"
         parser.add_argument("--target", type=float, default=65.0, help=about)
     add_format(parser, OF_ANALYSES)
@@ -61,24 +62,24 @@ def _place(name: str, root: Path) -> tuple[Path, str]:
 def _check(verb: str, options: dict[str, Any], places: list[tuple[Path, str]]) -> None:
     """Raise UserError for impossible studies and options, before any record is read."""
     asked, names = f"{verb} {' '.join(options['studies'])}", [name for _, name in places]
-    if verb == "ladder" and not 0 < options["target"] < 1e9:
+    if verb == "scaling" and not 0 < options["target"] < 1e9:
         raise UserError(f"--target={options['target']:g}: millions of parameters, above 0")
-    if verb == "ladder" and len(set(names)) < max(len(names), 2):
+    if verb == "scaling" and len(set(names)) < max(len(names), 2):
         raise UserError(f"{asked}: needs two different studies, or more, of different names")
     if verb == "compare" and len(places) < 2:
         raise UserError(f"{asked}: name a second study to compare it with")
-    if len(set(names if verb == "pool" else places)) < len(places):
+    if len(set(names if verb == "meta-analysis" else places)) < len(places):
         raise UserError(f"{asked}: a study appears twice")
     for name in (name for family in options.get("family", ()) for name in family.split(",") if name not in names):
         raise UserError(f"--family={name}: {nearest(name, names)}")
 
 
 def _analysed(verb: str, reports: "list[Report]", options: dict[str, Any]) -> "Analysis":
-    if verb == "ladder":
+    if verb == "scaling":
         from lightning_tfm.report.across.scaling import ladder
 
         return ladder(reports, 1e6 * options["target"])
-    if verb == "pool":
+    if verb == "meta-analysis":
         from lightning_tfm.report.across.meta_analysis import pool
 
         return pool(reports, {name: family for family in options["family"] for name in family.split(",")})

@@ -1,4 +1,4 @@
-"""`demo`: one tiny run, a few translations, its page; repeated, it shows what it has."""
+"""`demo`: one tiny run, a few translations, a report; repeated, it shows what it has."""
 
 import sys
 import time

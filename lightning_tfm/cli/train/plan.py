@@ -62,7 +62,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         if asked["only"] is not None:
             raise UserError(f"--only={asked['only']}: {sweep.path} is a search and has no rows")
         if asked["scales"]:
-            raise UserError(f"--scales={asked['scales']}: {sweep.path} is a search; a ladder compares rows")
+            raise UserError(f"--scales={asked['scales']}: {sweep.path} is a search; a scaling study compares rows")
         if asked["tune"]:
             raise UserError(f"--tune={asked['tune']}: {sweep.path} is a search, which finds its best value itself")
         study = asked_search(settings, sweep, resources)

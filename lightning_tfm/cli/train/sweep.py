@@ -98,7 +98,7 @@ def _ladder(verb: str, argv: Sequence[str], name: str, scales: Sequence[int], se
         return code
     studies = [name_at(name, [scale]) for scale in scales]
     out = smoke_folder(settings.out) if settings.verb["smoke"] else settings.out
-    return max(code, compare.main("ladder", [*studies, f"--out={out}"]))
+    return max(code, compare.main("scaling", [*studies, f"--out={out}"]))
 
 
 AUTO = ("first_seeds", "max_seeds", "max_runs")

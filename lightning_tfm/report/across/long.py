@@ -1,4 +1,5 @@
-"""Several studies as one table, a line for each row, study and metric: what `compare`, `pool` and `ladder` begin with.
+"""Several studies as one table, a line for each row, study and metric: what `compare`, `meta-analysis` and `scaling`
+begin with.
 
 A line holds the row's difference to base as the metric is tested (stats/statistics.py). The rows are those that at
 least two studies have, the first among them, with the same change; all others are named with the reason.

@@ -1,4 +1,4 @@
-"""`pool`, rows over corpora as random effects: what a row does on average over corpora, and on an unseen one.
+"""`meta-analysis`, rows over corpora as random effects: what a row does on average over corpora, and on an unseen one.
 
 Of a row y_k is the difference to base in study k, as the metric is tested, v_k its squared standard error over seeds
 (stats/statistics.py). The studies are taken as a sample of corpora: y_k ~ N(theta_k, v_k), theta_k ~ N(mu, tau^2).
@@ -101,7 +101,9 @@ def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> A
     """
     studies = list(by_name(reports))
     if len(studies) < LEAST:
-        raise UserError(f"pool {' '.join(studies)}: an unseen corpus takes {LEAST} studies, {len(studies)} given")
+        raise UserError(
+            f"meta-analysis {' '.join(studies)}: an unseen corpus takes {LEAST} studies, {len(studies)} given"
+        )
     lines, left_out = long(reports)
     made = pooled(lines)
     rows = list(made.row.unique()) if len(made) else []
@@ -122,7 +124,7 @@ def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> A
     return Analysis(
         heading(reports, "pooled"),
         question(reports),
-        "pool",
+        "meta-analysis",
         f"{plural(len(rows), 'row')} over {len(studies)} studies",
         [
             Section("picture", "Over corpora", [Main(drawn)]),

@@ -1,4 +1,4 @@
-"""`ladder`, the same rows at several scales: what a change of scale does to a row, and what to expect at the paper's.
+"""`scaling`, the same rows at several scales: what a change of scale does to a row, and what to expect at the paper's.
 
 Of a row δ_s is the difference of log PPL to base at scale s, v_s its squared standard error, N_s base's parameters.
 Written down before any second scale was trained (docs/preregistration/ratios.md, 2026-11-23), L the largest scale:
@@ -110,7 +110,7 @@ def fitted(reports: Sequence[Report], target: float) -> tuple[pd.DataFrame, pd.D
     sizes = list(map(_parameters, studies.values()))
     if len(set(sizes)) < len(sizes) or len(sizes) < 2:
         raise UserError(
-            f"ladder {' '.join(studies)}: needs studies of several scales, their bases have {sizes} parameters"
+            f"scaling {' '.join(studies)}: needs studies of several scales, their bases have {sizes} parameters"
         )
     lines, left_out = long([*studies.values()])
     lines, last = lines[lines.metric == PPL.name], [*studies][-1]
@@ -188,9 +188,9 @@ def ladder(reports: Sequence[Report], target: float) -> Analysis:
         *[f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart),
     ]
     return Analysis(
-        heading(reports, "as a ladder"),
+        heading(reports, "as a scaling study"),
         question(reports),
-        "ladder",
+        "scaling",
         f"{plural(len(rows), 'row')} at {len(studies)} scales",
         [
             Section("rows", "Rows at several scales", [Widest(tables)]),

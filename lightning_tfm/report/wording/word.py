@@ -87,13 +87,13 @@ class Word(Verdict):
     )
     UNCLEAR = (
         "found here, paper unclear",
-        ("is found, the paper unclear", "are found, the paper unclear"),
+        ("is significant where the paper is within noise", "are significant where the paper is within noise"),
         "within noise in the paper, significant here",
         "found",
         "M-4-4h8v8h-8z",
         r"$\diamond$",
         True,
-        "found, paper unclear",
+        "paper within noise",
     )
     SMALLER = (
         "smaller than printed",

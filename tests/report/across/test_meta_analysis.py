@@ -154,7 +154,7 @@ def test_every_format(texts, capsys):
     studies = [f"s{k}" for k in range(4)]
 
     def said(kind):
-        assert main(["pool", *studies, "--out", str(texts), "--format", kind, "--to", "-"]) == 0
+        assert main(["meta-analysis", *studies, "--out", str(texts), "--format", kind, "--to", "-"]) == 0
         return capsys.readouterr().out
 
     plain = json.loads(said("json"))

@@ -93,7 +93,7 @@ def scales(tmp_path):
 
 def test_every_format(scales, capsys):
     def said(kind, *more):
-        assert main(["ladder", "large", "small", "--out", str(scales), "--format", kind, "--to", "-", *more]) == 0
+        assert main(["scaling", "large", "small", "--out", str(scales), "--format", kind, "--to", "-", *more]) == 0
         return capsys.readouterr().out
 
     plain = json.loads(said("json"))
