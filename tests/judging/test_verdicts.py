@@ -162,6 +162,18 @@ def test_the_command_prints_every_format_and_writes_page_and_pictures(tmp_path: 
     assert {file.name for file in (tmp_path / "fig").iterdir()} == {"forest-loss.svg", "seeds.svg"}
 
 
+def test_the_how_to_shows_what_is_printed(capsys):
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "howto" / "judge.md").read_text(encoding="utf-8")
+    for scores, metrics in (
+        ("speedrun/varlen.csv", ["val_loss:lower:0.001", "seconds:lower:log"]),
+        ("own_model/scores.csv", ["test_acc:higher:0.005"]),
+    ):
+        named = [word for metric in metrics for word in ("--metric", metric)]
+        assert main(["judge", str(root / "examples" / scores), *named]) == 0
+        assert "```text\n" + capsys.readouterr().out.split("\n\n" + metrics[0].split(":")[0] + " (")[0].rstrip() in page
+
+
 def test_python_gives_a_frame_a_picture_and_a_gate():
     pandas = pytest.importorskip("pandas")
     records = [{"row": row, "seed": s, "loss": x} for row, of in THREE.items() for s, x in enumerate(of)]
