@@ -206,6 +206,9 @@ def test_ticked_runs_are_compared(open_page):
     assert button.is_disabled()
     boxes.nth(1).check()
     assert button.inner_text() == "Compare 2"
+    page.evaluate("document.addEventListener('submit', event => event.preventDefault(), {once: true})")
+    button.click()
+    assert button.inner_text() == "Comparing 2…", "until the page that answers is there"
     button.click()
     page.wait_for_url("**/diff?run=*&run=*")
     assert page.locator("h2", has_text="The same sentences").count() == 1 and page.locator("mark").count() > 3

@@ -356,7 +356,11 @@ document.addEventListener('click', async event => {
 });
 one('button.curves')?.addEventListener('click', () => { location.href = '/curves?' + new URLSearchParams({where: condition()}); });
 
-all('form.compare').forEach(ready);
+// a comparison may take seconds, until whose answer this page stays
+document.addEventListener('submit', event => {
+  if (event.target.matches('form.compare')) event.submitter.textContent = 'Comparing ' + all('input[type=checkbox]:checked', event.target).length + '…';
+});
+addEventListener('pageshow', () => all('form.compare').forEach(ready));
 recall();
 times();
 setTimeout(news, 1000);

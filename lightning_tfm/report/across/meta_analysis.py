@@ -158,7 +158,6 @@ def picture(lines: pd.DataFrame, made: pd.DataFrame, names: Mapping[str, str]) -
         " ".join(filter(None, [words, f"One scale; {', '.join(studies)} are taken for a sample of corpora."])),
         [axis],
         drawn,
-        asks="Over corpora",
         here="mean over corpora",
         dots="a corpus",
         outer="95 % of unseen corpora",

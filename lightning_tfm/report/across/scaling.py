@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from scipy.optimize import brentq, minimize_scalar
 
 from lightning_tfm.errors import UserError
@@ -34,15 +35,17 @@ from lightning_tfm.plural_words import MINUS, plural
 from lightning_tfm.report.across.comparison import compared
 from lightning_tfm.report.across.long import by_name, family, heading, labels, long, question, sides
 from lightning_tfm.report.across.wording import finding, interval, narrow, p_words, records, seeds_missing, signed
-from lightning_tfm.report.blocks import Cell, Column, Notes, Section, Table, Widest
+from lightning_tfm.report.blocks import Cell, Column, Figures, Notes, Section, Table, Widest
 from lightning_tfm.report.build import Report
+from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
+from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.analysis import Analysis
 from lightning_tfm.report.stats.statistics import t_isf
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables.columns import SIZES, titled
 from lightning_tfm.report.tables.extra_columns import millions
 from lightning_tfm.report.to_json import rounded
-from lightning_tfm.report.wording.word import WORDS
+from lightning_tfm.report.wording.word import WORDS, Shift
 from lightning_tfm.study.derived_budget import FOLLOW
 from lightning_tfm.study.study import HIDDEN
 
@@ -193,6 +196,7 @@ def ladder(reports: Sequence[Report], target: float) -> Analysis:
         "scaling",
         f"{plural(len(rows), 'row')} at {len(studies)} scales",
         [
+            Section("picture", "Over scales", [Figures([(picture(rows, names, studies), CAPTION)])]),
             Section("rows", "Rows at several scales", [Widest(tables)]),
             Section("method", "How to read this", [Notes([*notes, *left_out])]),
         ],
@@ -216,6 +220,47 @@ def _apart(side: Mapping[str, Any]) -> str:
     kept = [phrase for phrase in side["apart"] if phrase.partition(" ")[0] not in OF_SCALE]
     kept += ["its seeds were added after looking, which p is not corrected for here"] * side["looks"]
     return f"{side['study']}: {'; '.join(kept)}" if kept else ""
+
+
+DECIDED = [word.value for word in Shift if word is not Shift.CANNOT_TELL]
+CAPTION = (
+    "Each row's difference to base in dev perplexity from scale to scale, in the colour of its verdict; logarithmic "
+)
+CAPTION += "on both sides of base."
+
+
+def picture(rows: pd.DataFrame, names: Mapping[str, str], studies: Mapping[str, int]) -> Markup:
+    """A line for each row over the parameters of base."""
+    series, codes, sizes = [], {}, []
+    for row, r in rows.iterrows():
+        name, there = (
+            names.get(row) or row,
+            [[float(r[f"{k} {key}"]) for key in ("estimate", "lower", "upper")] for k in studies],
+        )
+        line = [Point(float(n), PPL.shown(at[0])) for n, at in zip(studies.values(), there, strict=True)]
+        sizes += [abs(p.y) for p in line]
+        tip = [f"{k} ({millions(n)}): {_scale(at, True)} %" for (k, n), at in zip(studies.items(), there, strict=True)]
+        word, last = WORDS.get(r.verdict), axis_of(PPL).number(line[-1].y)
+        codes[row] = f"{last} {row}"
+        series.append(
+            Series(
+                row,
+                line,
+                word.style if word else "untested",
+                f"{last} {name}" + f", {r.verdict}" * (r.verdict in DECIDED),
+                "\n".join([name, *tip, r.verdict]),
+                marked=True,
+            )
+        )
+    x = Axis(
+        f"parameters of base: {', '.join(studies)}",
+        log=True,
+        words={n: millions(n) for n in studies.values()},
+        margin=0.02,
+    )
+    y = Axis("dev perplexity against base", around=max(2.0, float(np.median(sizes))), percent=True)
+    chart = Chart("Differences to base over scales", x, y, series, (1000, 480), left=62)
+    return both(chart, (380, 480), codes)
 
 
 def table(rows: pd.DataFrame, names: Mapping[str, str], studies: Mapping[str, int], target: float, ends: bool) -> Table:

@@ -220,11 +220,17 @@ def _sizes(rows: Sequence[Trained]) -> np.ndarray:
 
 def rank_correlation(x_R: np.ndarray, y_R: np.ndarray) -> Any:
     """Spearman's, over the last axis, ties at their mean rank; NaN where a side is all equal or has a NaN."""
-    from scipy.stats import rankdata  # half a second that a study without the paper's numbers does not pay
-
-    x_R, y_R = (rankdata(v, axis=-1) - (np.shape(v)[-1] + 1) / 2 for v in (x_R, y_R))
+    x_R, y_R = map(_ranks, (x_R, y_R))
     with np.errstate(invalid="ignore", divide="ignore"):
         return (x_R * y_R).sum(-1) / np.sqrt((x_R**2).sum(-1) * (y_R**2).sum(-1))
+
+
+def _ranks(v_R: np.ndarray) -> np.ndarray:
+    """Around their mean, without scipy.stats, which takes a second to import."""
+    v_R = np.asarray(v_R, dtype=float)
+    own_R1, other_1R = v_R[..., :, None], v_R[..., None, :]
+    ranks_R = ((own_R1 > other_1R).sum(-1) - (own_R1 < other_1R).sum(-1)) / 2
+    return np.where(np.isnan(v_R).any(-1, keepdims=True), np.nan, ranks_R)
 
 
 def left_out_error(x_R: np.ndarray, y_R: np.ndarray) -> float:

@@ -117,9 +117,10 @@ class Chart:
     left: int = 50
 
 
-def both(chart: Chart, narrow: tuple[int, int] = (380, 400)) -> Markup:
-    """For a page: the form that its width asks for is seen."""
-    forms = (("on-screens", draw(chart)), ("on-phones", draw(replace(chart, size=narrow))))
+def both(chart: Chart, narrow: tuple[int, int] = (380, 400), labels: Mapping[str, str] | None = None) -> Markup:
+    """For a page: the form that its width asks for is seen; `labels`: series -> its shorter label on a phone."""
+    series = [replace(one, label=(labels or {}).get(one.name, one.label)) for one in chart.series]
+    forms = (("on-screens", draw(chart)), ("on-phones", draw(replace(chart, series=series, size=narrow))))
     return Markup("").join(Markup(tag("div", drawn, class_=form)) for form, drawn in forms if drawn)
 
 

@@ -48,7 +48,7 @@ def wide(forest: Forest, titled: bool = False) -> Markup:
     f, face = forest, COLUMNS
     names = [textwrap.wrap(line.name, NAME) or [""] for line in f.lines]
     room = [_room([axis.number(e.estimate) for _, e in f.entries(i)], face) + 6 for i, axis in enumerate(f.axes)]
-    sure = _room([*(e.sure for _, e in f.entries(0)), f.asks], face) if f.tested else 0.0
+    sure = _room([*(e.sure for _, e in f.entries(0)), f.asks + "  "], face) if f.tested else 0.0
     left = _room([part for name in names for part in name], face) + 10
     plot = face.width - left - sum(room) - sure - 14 * (len(f.axes) + bool(sure)) - 14 * (len(f.axes) - 1)
     shares = [1.0] if len(f.axes) == 1 else [0.68, 0.32]
@@ -185,6 +185,8 @@ def _entry(entry: Entry, axis: Axis, scale: Scale, y: float, r: float) -> str:
             body += _outer(within(entry.outer[0]), within(entry.outer[1]), y)
         low, high = map(within, ends)
         body += _band(low, y, max(high - low, 1.0), r)
+        outside = ((-1, ends[0] < scale.low, low), (1, ends[1] > scale.high, high))
+        body += "".join(_arrow(x - 5 * way, y + 4.5, way) for way, beyond, x in outside if beyond)
     if entry.published is not None and scale.low <= entry.published <= scale.high:
         body += _diamond(scale(entry.published), y, DIAMOND * r / COLUMNS.mark)
     body += "".join(_dot(scale(v), y) for _, v in entry.dots if scale.low <= v <= scale.high)
@@ -254,7 +256,8 @@ def _legend(f: Forest, face: Face, left: float, y: float) -> tuple[str, float]:
         words = " or ".join(word for one, word in shown if one == style)
         parts.append((tag("g", _mark(0, 0, r), class_=style), words, 8.0))
     body, x = "", left
-    for mark, words, half in parts:
+    most = int((face.width - left - 44) / face.letter)
+    for mark, words, half in ((mark, w if len(w) <= most else w[: most - 1] + "…", half) for mark, w, half in parts):
         room = 2 * half + 8 + face.letter * len(words) + 16
         if x + room > face.width and x > left:
             x, y = left, y + face.line + 2

@@ -224,7 +224,7 @@ class Shift(Verdict):
     )
     CANNOT_TELL = (
         "cannot tell",
-        ("cannot be told", "cannot be told"),
+        ("is unclear", "are unclear"),
         "all else",
         "open",
         Word.UNDECIDED.mark,

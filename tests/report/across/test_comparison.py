@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -63,7 +64,7 @@ def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     )
     assert (ppl["verdict"], rows["A-h4"]["verdict"]) == ("grows", "cannot tell") and rows["A-h4"]["p (BH)"] > 0.05
     assert found.headline == ["One head grows from one to other."]
-    assert found.scope == "Of 2 changes 1 grows; 1 cannot be told."
+    assert found.scope == "Of 2 changes 1 grows; 1 is unclear."
     assert found.found["sides"][1]["apart"] == ["training.steps is 200000, one has 100000"]
     reverse = lines_of(compare([make("other", root), make("one", root)]), "one")["A-h1"]
     assert reverse["difference of differences"] == pytest.approx(-ppl["difference of differences"])
@@ -184,6 +185,16 @@ def test_a_hidden_row_is_compared_too_and_flagged(tmp_path):
     after = compare([make("one", tmp_path), make("other", tmp_path)])
     assert list(lines_of(after)) == ["A-h1", "A-h4 (hidden)"]
     assert [line | {"row": ""} for line in after.data] == [line | {"row": ""} for line in before.data]
+
+
+def test_a_long_title_in_the_legend_stays_within_a_phone(two):
+    _, other, root = two
+    other.write_all({})
+    save(replace(other.study, title="What a title of very many words says of a study " * 3), root)
+    page = render(compare([make("one", root), make("other", root)]), "html")
+    narrow = re.search(r'viewBox="0 0 380 .*?</svg>', page, re.S)
+    legend = re.findall(r'<text x="(\d+)" y="[\d.]+"[^>]*>([^<]*…)</text>', narrow.group())
+    assert legend and all(int(x) + 7.2 * len(words) <= 380 for x, words in legend)
 
 
 def test_two_studies_of_one_name_are_told_apart(tmp_path):

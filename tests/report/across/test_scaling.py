@@ -113,6 +113,12 @@ def test_every_format(scales, capsys):
         text = said(kind)
         assert "changes sign" in text and f"{100 * math.expm1(rows['C-N2']['prediction']):+.1f}" in text, kind
     assert max(map(len, said("text").splitlines())) <= 80
+    page = said("html")
+    headline = "No dropout changes sign; a third of the depth shrinks from "
+    assert page.index(headline) < page.index("<h2") < page.index('class="series bad"') < page.index("<table")
+    assert page.count("no dropout, changes sign</text>") == 1 and page.count("D-Pdrop0.0</text>") == 1, (
+        "on phones codes"
+    )
     assert ">one head</bdi> <small><code><bdi>A-h1<" in said("html") and "one head" not in said("text")
 
 
