@@ -209,7 +209,7 @@ class _Launcher:
             adopt_orphans(False)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            self._relay()
+            self.view.relay(self._inbox)
             os.close(self._inbox)
             os.close(self._outbox)
         if self._signals:
@@ -220,7 +220,7 @@ class _Launcher:
         wanted = set(range(self.job.resources.workers))
         forwarded = 0
         while True:
-            self._relay()
+            self.view.relay(self._inbox)
             wanted |= self._reap_workers(before)
             while len(self._signals) > forwarded:
                 forwarded += 1
@@ -259,7 +259,7 @@ class _Launcher:
             if code == 0 or self._signals:
                 continue
             if code == EXIT_CODES["refused"]:
-                self._relay()
+                self.view.relay(self._inbox)
                 raise UserError(f"study '{self.queue.name}' cannot continue, see above")
             lost.add(slot)
             self.view.say(f"worker {slot} (process {pid}): {describe(code)}; a new one takes its place")
@@ -267,14 +267,6 @@ class _Launcher:
             if self._crashes > CRASHES:
                 raise UserError(f"study '{self.queue.name}': {self._crashes} workers ended with an error, see above")
         return lost
-
-    def _relay(self) -> None:
-        """Show the workers' messages."""
-        try:
-            for text in os.read(self._inbox, 1 << 16).decode(errors="replace").splitlines():
-                self.view.say(text)
-        except BlockingIOError:
-            pass
 
     def _fork(self, slot: int) -> None:
         with held_back():  # until it is among those that a signal is passed on to

@@ -1,5 +1,6 @@
 """What people see while a study or a run works: a picture that is redrawn on a terminal, plain lines in a log file."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -68,16 +69,25 @@ class View:
         """Redraw the picture, or print a line."""
         self._shown = time.monotonic()
         if self._live is None:
-            print(line(self._name, overview), file=self._stream, flush=True)
+            self.say(line(self._name, overview))
         else:
             self._live.update(picture(self._name, overview), refresh=True)
 
     def say(self, text: str) -> None:
         """Print a message; on a terminal above the picture."""
         if self._live is None:
-            print(text, file=self._stream, flush=True)
+            self._stream.write(f"{text}\n")  # in one piece, also where Python does not buffer: others write there, too
+            self._stream.flush()
         else:
             self._live.console.print(text, markup=False, highlight=False)
+
+    def relay(self, inbox: int) -> None:
+        """Show the lines that processes have written to a pipe that does not block."""
+        try:
+            for text in os.read(inbox, 1 << 16).decode(errors="replace").splitlines():
+                self.say(text)
+        except BlockingIOError:
+            pass
 
     def close(self) -> None:
         """Leave the terminal in order."""

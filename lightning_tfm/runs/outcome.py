@@ -57,7 +57,8 @@ def meanings() -> dict[int, str]:
 
 def say(line: str) -> None:
     """For people, on standard error: standard output holds what was asked for."""
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{line}\n")  # in one piece, also where Python does not buffer: others write there, too
+    sys.stderr.flush()
 
 
 def say_how(command: str) -> None:
@@ -159,4 +160,4 @@ def in_a_line(error: BaseException) -> str:
 
 def print_ending(who: str) -> Callable[[Ending], None]:
     """A `tell` that says on standard error what ended `who`."""
-    return lambda ending: print(f"{who}: {ending.message}", file=sys.stderr)
+    return lambda ending: say(f"{who}: {ending.message}")

@@ -2,7 +2,12 @@
 
 import io
 import json
+import os
+import pty
+import re
+import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +15,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from lightning_tfm.cli.train import fit
 from lightning_tfm.config import evaluation_hash
 from lightning_tfm.queue import view
 from lightning_tfm.queue.view import View, left_words, line, picture
+from lightning_tfm.runs import outcome
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.record import Seconds
 from lightning_tfm.study.cell import Cell
@@ -206,6 +213,36 @@ def test_a_log_gets_lines_ever_more_seldom(monkeypatch) -> None:
         assert not log.due()
         now[0] = at + every * 1.1
         assert log.due()
+
+
+def test_a_line_is_written_in_one_piece_so_that_no_other_process_s_is_glued_to_it(tmp_path: Path, monkeypatch) -> None:
+    class Unbuffered(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    written: list[str] = []
+    View("", Unbuffered()).show(Watch(tmp_path, 1).look([state(cell(0), "running")]))
+    monkeypatch.setattr(sys, "stderr", Unbuffered())
+    outcome.say("lightning-tfm: wrong")
+    assert written == ["starting\n", "lightning-tfm: wrong\n"]
+
+
+def test_what_a_run_says_stands_above_its_picture_on_a_terminal(tmp_path: Path) -> None:
+    process, terminal = pty.fork()
+    if not process:
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # the terminal, not pytest's
+        with fit._watching(tmp_path, cell(0)):
+            time.sleep(2.0)  # it draws
+            print("lightning-tfm: wrong", file=sys.stderr)
+        os._exit(0)
+    told = b""
+    with suppress(OSError):  # the terminal is closed
+        while got := os.read(terminal, 1 << 12):
+            told += got
+    assert os.waitpid(process, 0)[1] == 0
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", told.decode()).splitlines()
+    assert "lightning-tfm: wrong" in lines and any("starting" in text for text in lines)
 
 
 def test_a_run_alone_is_a_line_without_counts(tmp_path: Path) -> None:

@@ -113,16 +113,27 @@ def _mirrored(mode: Literal["off", "offline", "online"], folder: RunFolder, cell
 
 @contextmanager
 def _watching(root: Path, cell: Cell) -> Iterator[None]:
-    """Show the run's progress from a separate process until the block ends: a thread would hold locks at a fork."""
-    watcher = forked(lambda: _watch(root, cell))  # where it fails the run continues without its view
+    """Show the run's progress from a separate process until the block ends: a thread would hold locks at a fork.
+
+    On a terminal what the run says goes through that process, which draws there.
+    """
+    inbox, outbox = os.pipe()  # both stay open here, so that the run can speak where its view has failed
+    os.set_blocking(inbox, False)
+    watcher = forked(lambda: _watch(root, cell, inbox))  # where it fails the run continues without its view
+    terminal = sys.stderr
+    if terminal.isatty():
+        sys.stderr = open(outbox, "w", buffering=1, closefd=False)
     try:
         yield
     finally:
+        sys.stderr = terminal
         os.kill(watcher, signal.SIGTERM)
         os.waitpid(watcher, 0)
+        os.close(inbox)
+        os.close(outbox)
 
 
-def _watch(root: Path, cell: Cell) -> int:
+def _watch(root: Path, cell: Cell, inbox: int) -> int:
     over: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
     signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
@@ -134,9 +145,11 @@ def _watch(root: Path, cell: Cell) -> int:
     view, watch = View(""), Watch(root, 1)
     state = [CellState(cell, "running")]
     while not over:
+        view.relay(inbox)
         if view.due():
             view.show(watch.look(state))
         time.sleep(0.05)
+    view.relay(inbox)
     view.close()
     return 0
 
