@@ -128,7 +128,7 @@ TORCH_FREE += [
     "runs/folder.py",
     "runs/process/attempt.py",
 ]
-TORCH_FREE += ["queue/queue.py", "queue/launch.py", "queue/worker.py", "runs/record.py"]
+TORCH_FREE += ["queue/queue.py", "queue/launch.py", "queue/pool.py", "runs/record.py"]
 OPTUNA_FREE = ["study/study.py", "runs/process/attempt.py", "runs/process/torchrun.py", "queue/resources.py"]
 OPTUNA_FREE += ["cli/train/fit.py", "cli/show/table.py"]
 

@@ -1,4 +1,4 @@
-"""What a worker's child does with a cell: check that the text is the study's, take its devices, train or score."""
+"""What a run does with a cell: check that the text is the study's, take its devices, train or score."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from lightning_tfm.study.study import Study
 
 @dataclass(frozen=True)
 class Training:
-    """Trains the cells of a study on this machine, each in a process that a worker forked for it."""
+    """Trains the cells of a study on this machine, each in a process forked for it."""
 
     study: Study
     hardware: Hardware

@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.queue.launch import run_study
+from lightning_tfm.queue.pool import Job
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.worker import Job
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row

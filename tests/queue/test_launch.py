@@ -1,4 +1,4 @@
-"""Studies with real workers that are killed, stopped and interrupted; the runs themselves only sleep and write."""
+"""Studies with real pools that are killed, stopped and interrupted; the runs themselves only sleep and write."""
 
 import errno
 import io
@@ -107,7 +107,7 @@ def assert_whole(root: Path, fake: Fake, count: int) -> None:
         assert [record["step"] for record in Curve.of(folder.path).lines] == list(range(1, STEPS + 1))
 
 
-def test_damaged_records_of_a_run_end_no_worker_and_hide_no_reason(tmp_path: Path) -> None:
+def test_damaged_records_of_a_run_end_no_pool_and_hide_no_reason(tmp_path: Path) -> None:
     def train(task: Task) -> None:
         task.attempt.append_metrics({"step": 1, "loss": 2.0})
         with task.folder.metrics.open("a") as file:
@@ -272,33 +272,42 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, forks) -> None
     )
 
 
-def workers_of(launcher: int) -> set[int]:
-    """Those that lead a process group; a dead worker's run, which the launcher adopts, does not."""
+def runs_of(launcher: int) -> set[int]:
+    """Each leads a process group."""
     return {pid for pid in offspring(launcher) if started(pid) and leads_group(pid)}
 
 
 @pytest.mark.parametrize("kind", ["journal", pytest.param("postgres", marks=pytest.mark.long)])
-def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
+def test_kills_of_runs_and_of_the_pool_lose_and_double_nothing(
     tmp_path: Path, forks, kind: str, request: pytest.FixtureRequest
 ) -> None:
     storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
     fake = Fake(tmp_path, 0.02, held=True)
-    launcher = forks.start(lambda: study(tmp_path, fake, 8, workers=3, storage=storage, patience=5))
+
+    def work() -> None:
+        study(tmp_path, fake, 8, workers=3, storage=storage, patience=5)
+
+    launcher = forks.start(work)
     victims: set[int] = set()
-    for _ in range(5):
-        wait_for(lambda: fake.notes("began") and len(workers_of(launcher) - victims) == 3)
+    for kill in range(5):
+        wait_for(lambda: len({pid for _, pid in fake.notes("began")}) == 3 + len(victims))
         time.sleep(0.1)
-        victim = sorted(workers_of(launcher) - victims)[0]
-        family = [victim, *offspring(victim)]
-        os.kill(victim, signal.SIGKILL)
-        wait_for(lambda family=family: not any(forks.alive(pid) for pid in family))  # before a run of it may go on
-        victims.add(victim)
+        family = runs_of(launcher)
+        assert len(family) == 3 and not family & victims
+        if kill == 2:
+            forks.kill(launcher)
+            wait_for(lambda family=family: not any(forks.alive(pid) for pid in family))
+            victims.update(family)
+            launcher = forks.start(work)
+        else:
+            os.kill(victim := sorted(family)[0], signal.SIGKILL)
+            victims.add(victim)
     fake.let_go()
     assert forks.join(launcher) == 0
     assert Counter(row for row, _ in fake.notes("ended")) == {f"r{i}": 1 for i in range(8)}
     if kind == "journal":
         assert_whole(tmp_path, fake, 8)
-    assert shown(tmp_path).count("killed by SIGKILL; a new one takes its place") == 5
+    assert shown(tmp_path).count("killed by SIGKILL") == 4 and "is gone; queued again" in shown(tmp_path)
     assert not [pid for _, pid in fake.notes("began") if forks.alive(pid)]
 
 
@@ -320,8 +329,8 @@ def test_nothing_survives_the_launchers_kill_and_the_next_call_goes_on(tmp_path:
     fake = Fake(tmp_path, 0.05, held=True)
     launcher = forks.start(lambda: study(tmp_path, fake, 3, workers=2))
     wait_for(lambda: len(fake.notes("began")) == 2)
-    family = workers_of(launcher) | {pid for _, pid in fake.notes("began")}
-    assert len(family) == 4
+    family = runs_of(launcher)
+    assert family == {pid for _, pid in fake.notes("began")}
     forks.kill(launcher)
     wait_for(lambda: not any(forks.alive(pid) for pid in family))
     fake.let_go()
@@ -345,7 +354,7 @@ def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(
 
     launcher = forks.start(lambda: study(tmp_path, train, 3, workers=2))
     wait_for(lambda: len(fake.notes("began")) == 2)
-    family = workers_of(launcher) | {pid for _, pid in fake.notes("began")}
+    family = runs_of(launcher)
     os.kill(launcher, number)
     assert forks.join(launcher) == code
     assert not any(forks.alive(pid) for pid in family)
@@ -374,10 +383,10 @@ def test_a_run_that_does_not_stop_is_killed_after_the_patience(tmp_path: Path, f
     assert not forks.alive(fake.notes("began")[0][1])
 
 
-def test_a_worker_that_never_had_a_run_stops_too(tmp_path: Path, forks) -> None:
+def test_a_pool_with_free_slots_stops_too(tmp_path: Path, forks) -> None:
     fake = Fake(tmp_path, 0.2, held=True)
     launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=3))
-    wait_for(lambda: fake.notes("began") and len(workers_of(launcher)) == 3)
+    wait_for(lambda: fake.notes("began") and len(runs_of(launcher)) == 1)
     time.sleep(0.3)
     os.kill(launcher, signal.SIGTERM)
     assert forks.join(launcher) == 143
@@ -405,26 +414,26 @@ def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> No
     wait_for(lambda: not forks.alive(fake.notes("began")[0][1]))
 
 
-def test_a_stopped_worker_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_path: Path, forks) -> None:
+def test_a_stopped_pool_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_path: Path, forks) -> None:
     fake = Fake(tmp_path, 0.1, held=True)
-    launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=2, grace=2.0))
+    pool = forks.start(lambda: study(tmp_path, fake, 1, workers=1, grace=2.0))
     wait_for(lambda: len(fake.notes("began")) == 1)
     [(_, run)] = fake.notes("began")
-    worker = int(Path(f"/proc/{run}/stat").read_text().rpartition(")")[2].split()[1])
-    for pid in (worker, run):
+    other = forks.start(lambda: study(tmp_path, fake, 1, workers=1, grace=2.0))
+    for pid in (pool, run):
         os.kill(pid, signal.SIGSTOP)
     fake.let_go()
     wait_for(lambda: len(fake.notes("began")) == 2)
-    for pid in (run, worker):
+    for pid in (run, pool):
         os.kill(pid, signal.SIGCONT)
-    assert forks.join(launcher) == 0
+    assert [forks.join(pid) for pid in (pool, other)] == [0, 0]
     assert_whole(tmp_path, fake, 1)
     folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
     assert folder.newest() == 2 and "attempt 1 was replaced by attempt 2" in folder.log.read_text()
     assert "has been silent for 2 s; queued again" in shown(tmp_path)
 
 
-def test_a_run_that_hangs_stopped_under_a_living_worker_is_killed_and_retried(tmp_path: Path, forks) -> None:
+def test_a_run_that_hangs_stopped_under_a_living_pool_is_killed_and_retried(tmp_path: Path, forks) -> None:
     fake = Fake(tmp_path)
 
     def train(task: Task) -> None:
@@ -437,15 +446,19 @@ def test_a_run_that_hangs_stopped_under_a_living_worker_is_killed_and_retried(tm
     assert "gave no sign of life for 2 s" in shown(tmp_path)
 
 
-def test_workers_that_end_with_errors_do_not_make_the_launcher_fork_for_ever(tmp_path: Path, monkeypatch) -> None:
+def test_an_error_of_the_pool_s_own_leaves_no_process_and_hands_every_cell_back(tmp_path: Path, monkeypatch) -> None:
     def train(task: Task) -> None:
+        if task.cell.row == "r1":
+            time.sleep(ENDLESS)
         leave(task.attempt)
 
-    monkeypatch.setattr(Trials, "values", lambda self, records: 1 / 0)
     before = children()
-    with pytest.raises(UserError, match="11 workers ended with an error"):
-        study(tmp_path, train, 1, workers=1)
+    with monkeypatch.context() as spoiled, pytest.raises(ZeroDivisionError):
+        spoiled.setattr(Trials, "values", lambda self, records: 1 / 0)
+        study(tmp_path, train, 2, workers=2)
     assert children() == before
+    assert {state.state for state in states(tmp_path).values()} == {"waiting"}
+    assert {state.state for state in study(tmp_path, Fake(tmp_path), 2, workers=2)} == {"done"}
 
 
 def test_a_torn_journal_is_repaired_in_passing(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def cells() -> list[Cell]:
 def train(task: Task) -> None:
     """A chain of numbers, each from the one before, that goes on from its checkpoint."""
     with (task.folder.root / "pids").open("a") as file:
-        file.write(f"{os.getpid()}\n")
+        file.write(f"{os.getpid()} {task.cell.row}\n")
     checkpoint = task.folder.checkpoints / "last"
     step, value = map(int, checkpoint.read_text().split()) if checkpoint.exists() else (0, int(task.cell.row[1:]))
     task.attempt.truncate_metrics(step)
@@ -68,18 +68,22 @@ def run(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -
         )
 
 
-def workers(launcher: int) -> list[int]:
+def runs(launcher: int) -> list[int]:
     return [pid for pid in offspring(launcher) if started(pid)]
 
 
 class Storm:
-    """Launchers of one study, and what befalls them: kills, one of them of a launcher, a worker stopped and woken."""
+    """Launchers of one study, and what befalls them: kills of runs and of launchers; one is stopped and woken.
 
-    def __init__(self, forks, launches: list[Callable[[], None]]) -> None:
-        self.forks, self.launches = forks, launches
+    A run whose own process was killed three times is given up, so none is here.
+    """
+
+    def __init__(self, forks, launches: list[Callable[[], None]], roots: list[Path]) -> None:
+        self.forks, self.launches, self.roots = forks, launches, roots
         self.launchers = [forks.start(launch) for launch in launches]
         self.kills, self.woken = 0, False
         self._stopped: list[int] = []
+        self._struck: Counter[str] = Counter()
         self._dice = random.Random(1)
 
     def rage(self) -> float:
@@ -87,7 +91,7 @@ class Storm:
         began = time.monotonic()
         while any(started(pid) for pid in self.launchers):
             time.sleep(EVERY)
-            victims = [pid for pid in self.launchers for pid in workers(pid) if pid not in self._stopped]
+            victims = [pid for launcher in self.launchers for pid in runs(launcher) if pid not in self._stopped]
             if victims:
                 self._strike(self._dice.choice(victims))
             if self._stopped and not self.woken and time.monotonic() - self._since > 2 * GRACE:
@@ -99,16 +103,21 @@ class Storm:
         return time.monotonic() - began
 
     def _strike(self, victim: int) -> None:
-        if self.kills == 3:
-            self.forks.kill(self.launchers[0])
-            self.launchers[0] = self.forks.start(self.launches[0])
-        elif self.kills == 6:
-            self._stopped = [victim, *workers(victim)]
+        rows = dict(line.split() for root in set(self.roots) for line in (root / "pids").read_text().splitlines())
+        row = rows.get(str(victim))
+        if self.kills == 6:
+            self._stopped = [self.launchers[-1], *runs(self.launchers[-1])]
             self._since = time.monotonic()
             for pid in self._stopped:
                 os.kill(pid, signal.SIGSTOP)
-        elif started(victim):
+        elif self.kills % 2 and started(self.launchers[0]) and self.launchers[0] not in self._stopped:
+            self.forks.kill(self.launchers[0])
+            self.launchers[0] = self.forks.start(self.launches[0])
+        elif row is not None and self._struck[row] < 2 and started(victim):
+            self._struck[row] += 1
             os.kill(victim, signal.SIGKILL)
+        else:
+            return
         self.kills += 1
 
 
@@ -142,13 +151,13 @@ def assert_all_befell(storm: Storm) -> None:
 
 def assert_nobody_left(roots: list[Path]) -> None:
     for root in roots:
-        assert not [pid for pid in map(int, (root / "pids").read_text().split()) if started(pid)]
+        assert not [pid for pid in map(int, (root / "pids").read_text().split()[::2]) if started(pid)]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_storm_of_kills_changes_nothing(tmp_path: Path, forks) -> None:
-    storm = Storm(forks, [lambda: run(tmp_path, "")])
+    storm = Storm(forks, [lambda: run(tmp_path, "")], [tmp_path])
     seconds = storm.rage()
     print(f"journal: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s")
     assert_all_befell(storm)
@@ -171,7 +180,7 @@ def test_a_storm_over_two_working_directories_on_postgres(tmp_path: Path, forks,
         os.chdir(tmp_path / f"desk{number}")
         run(Path("..") / roots[number].name, postgres.url, WORKERS // 2, carry=not shared)
 
-    storm = Storm(forks, [lambda: launch_at(0), lambda: launch_at(1)])
+    storm = Storm(forks, [lambda: launch_at(0), lambda: launch_at(1)], roots)
     seconds = storm.rage()
     print(
         f"two directories, files {'shared' if shared else 'apart'}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s"

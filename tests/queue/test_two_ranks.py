@@ -20,9 +20,9 @@ HARDWARE = Hardware(accelerator="cpu", devices=2, threads=1, validate_every=4, l
 
 def search_with_two_ranks(root: str) -> list:
     from lightning_tfm.queue.launch import run_study
+    from lightning_tfm.queue.pool import Job
     from lightning_tfm.queue.resources import Resources
     from lightning_tfm.queue.training import Training
-    from lightning_tfm.queue.worker import Job
 
     out = Path(root) / "out"
     base = experiment(write_corpus(Path(root) / "text"), training__steps=60, training__warmup=5)

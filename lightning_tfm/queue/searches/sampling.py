@@ -1,6 +1,6 @@
-"""What a worker asks about the trials of a study. Optuna proposes and prunes those of a search.
+"""What a pool asks about the trials of a study. Optuna proposes and prunes those of a search.
 
-Only a worker calls this. Training sees neither a trial nor a storage: it writes dev perplexities into metrics.jsonl and
+Only a pool calls this. Training sees neither a trial nor a storage: it writes dev perplexities into metrics.jsonl and
 looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works under DDP and with every storage.
 """
 
@@ -154,7 +154,7 @@ class Trials:
 
 
 def trials_of(study: Study, queue: Queue, first_validation: int) -> Trials:
-    """The trials of `study`, for one worker; its runs validate first at optimizer step `first_validation`."""
+    """The trials of `study`, for one pool; its runs validate first at optimizer step `first_validation`."""
     return SearchTrials(study, queue, first_validation) if isinstance(study, Search) else Trials()
 
 
