@@ -21,6 +21,7 @@ from lightning_tfm.cli.train.sweep import add_table_options, asked_cells
 from lightning_tfm.cli.train.tune import add_search_options, asked_search
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
+from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import apply, load_rows
 from lightning_tfm.study.settings import PLAIN, SECTIONS, load_experiment
 from lightning_tfm.study.suggestions import ALIASES
@@ -138,6 +139,40 @@ def test_a_smoke_test_of_a_search_stops_nothing_and_searches_no_steps():
     assert "training.warmup" in file.specs and file.early is not None
     found = asked_search(read, file, Resources())
     assert found.pruner.type == "none" and "training.warmup" not in {p.name for p in found.space}
+
+
+@pytest.mark.parametrize("verb", ["sweep", "tune", "plan"])
+def test_a_study_in_the_place_of_its_file_is_told_resume(tmp_path, capsys, verb):
+    (tmp_path / "studies" / "mine").mkdir(parents=True)
+    (tmp_path / "studies" / "mine" / "study.json").write_text("{}")
+    assert main([verb, "mine", "--out", str(tmp_path)]) == 2
+    told = f"'mine' is a study, not a sweep file: lightning-tfm resume mine --out {tmp_path}\n"
+    assert capsys.readouterr().err == f"lightning-tfm: {told}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "options", "mode"),
+    [("", [], "online"), ("offline", [], "offline"), ("online", ["--mode", "offline"], "offline")],
+)
+def test_replay_heeds_wandb_mode(tmp_path, monkeypatch, variable, options, mode):
+    from lightning_tfm.queue import wandb_mirror
+
+    sent = []
+    monkeypatch.setattr(wandb_mirror, "replay", lambda folder, mode, *rest: sent.append(mode))
+    monkeypatch.setattr("lightning_tfm.cli.share.wandb._cell_of", lambda path: Cell("base", 1, "0" * 64, 1.0))
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    if variable:
+        monkeypatch.setenv("WANDB_MODE", variable)
+    (run := tmp_path / "runs" / "0").mkdir(parents=True)
+    (run / "identity.json").write_text("{}")
+    assert main(["wandb", "replay", str(run), *options]) == 0
+    assert sent == [mode]
+
+
+def test_replay_refuses_a_mode_that_sends_nothing(monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert main(["wandb", "replay", "any"]) == 2
+    assert "WANDB_MODE=disabled: nothing would be sent; give --mode offline or --mode online" in capsys.readouterr().err
 
 
 def test_a_row_of_ones_own_by_file(tmp_path):

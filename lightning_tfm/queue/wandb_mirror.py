@@ -286,7 +286,8 @@ def mirrored(
 
 def _where(trouble: str, folder: Path) -> str:
     """Where a process that died has said why."""
-    return f", see {folder / 'mirror.log'}" if trouble == DIED else ""
+    log = folder / "mirror.log"
+    return f", see {log}" if trouble == DIED and log.is_file() else ""
 
 
 def _end_mirror(pid: int) -> str:

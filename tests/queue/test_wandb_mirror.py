@@ -156,9 +156,11 @@ def test_a_killed_mirror_harms_nobody_and_is_said(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return []
 
-    with mirrored("offline", tmp_path, "s", tmp_path / "studies" / "s", broken, said.append):
+    folder = tmp_path / "studies" / "s"
+    with mirrored("offline", tmp_path, "s", folder, broken, said.append):
         pass
     assert len(said) == 1 and "no run was harmed" in said[0] and "wandb replay s" in said[0]
+    assert f", see {folder / 'mirror.log'}; " in said[0] and (folder / "mirror.log").is_file()
 
 
 def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
@@ -168,3 +170,4 @@ def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
     with mirrored("offline", tmp_path, "s", blocked / "s", lambda: CELLS, said.append):
         pass
     assert len(said) == 1 and "replay" in said[0]
+    assert "mirror.log" not in said[0], "there is none"
