@@ -128,7 +128,7 @@ class Training:
     smoothing: Literal["vocabulary", "others"] = "vocabulary"
     """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (tensor2tensor)"""
     precision: Literal["float32", "bfloat16", "float64", "tfloat32"] = "float32"
-    """arithmetic of training; scoring uses that of the weights; bfloat16: autocast with float32 weights; tfloat32:
+    """arithmetic of training; scoring uses the weights' precision; bfloat16: autocast with float32 weights; tfloat32:
     float32 whose products round their factors to 10 bits, on NVIDIA GPUs"""
     masks: Literal["sentence", "device"] = "sentence"
     """dropout masks keyed by sentence (the same on any hardware), or the device's own (equal in distribution)"""
@@ -141,7 +141,7 @@ class Training:
     optimizer: str = "adam"
     """{parts}, or the import path of your own class; muon uses AdamW for all but linear maps"""
     weight_decay: float = 0.0
-    """of all matrices, embeddings included; adam adds it to the gradient, the others shrink weights by rate times it"""
+    """decay of all matrices and embeddings; adam adds it to the gradient, the others shrink weights by rate times it"""
     cooldown: float = 0.2
     """share of the steps over which schedule=wsd falls"""
 
@@ -253,7 +253,7 @@ class Hardware:
     compile: bool = False
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
     kernels: Literal["auto", "all", "masks", "none"] = "auto"
-    """formulas that Triton computes on a GPU: all available, dropout masks, bit for bit those of a CPU, and the
+    """formulas that Triton computes on a GPU: all available, dropout masks, bit for bit as a CPU draws them, and the
     loss, equal up to rounding (9.4e-7 on an H100), `auto` where they run; only masks; none"""
     products: Literal["torch", "onednn"] = "torch"
     """what multiplies matrices in float32 on a CPU, equal up to rounding: torch, which uses MKL, or oneDNN: on AMD's

@@ -1,4 +1,4 @@
-"""Verdicts on scores that somebody else made: one line a run in a file, or a DataFrame. Which file does what:
+"""Verdicts on scores that somebody else made: one line per run in a file, or a DataFrame. Which file does what:
 
 scores       a file, records or a DataFrame to runs (row, seed, metrics), with what is wrong named by its line
 logs         the versions of Lightning's CSVLogger to the same

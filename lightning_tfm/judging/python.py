@@ -16,7 +16,7 @@ def judge(
     seed: str = "seed",
     target: float | None = None,
 ) -> Judgement:
-    """Verdicts on `frame`, a DataFrame or a list of dicts, one a run, with columns `row`, `seed` and metrics.
+    """Verdicts on `frame`, a DataFrame or a list of dicts, one per run, with columns `row`, `seed` and metrics.
 
     `metrics`: name -> "higher" or "lower", then [:log][:MARGIN], as on the command line; the first decides. `base`: the
     row that the others are compared with ["base" or "baseline"]; `target`: a number instead. Raises UserError.

@@ -153,7 +153,7 @@ def notes(judgement: Judgement) -> list[str]:
     found += [
         "mean ± standard deviation (n-1)"
         + (f"; of {', '.join(logs)} the geometric mean, ± of logarithms in percent" if logs else "")
-        + "; 95 % intervals are of each difference alone; verdicts go by p, corrected over the rows of a metric by "
+        + "; 95 % intervals are of each difference alone; verdicts use p, corrected over the rows of a metric by "
         "Benjamini and Hochberg, bold: by Holm too; seeds are not paired"
     ]
     if len(judgement.aims) > 1 and judgement.target is None:

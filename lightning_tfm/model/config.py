@@ -47,7 +47,7 @@ class Model:
     norm_kind: str = "layer"
     """{parts}, or the import path of your own class"""
     bias: bool = True
-    """biases in feed-forwards and layer norms (the paper); those of attention are attention_bias"""
+    """biases in feed-forwards and layer norms (the paper); attention's are attention_bias"""
     kv_heads: int = 0
     """heads of keys and values, each shared by h / kv_heads queries (1: MQA, more: GQA); 0: as many as h (the paper)"""
     qk_norm: bool = False
@@ -61,7 +61,7 @@ class Model:
     neighbourhood: int = 8
     """positions that restricted self-attention reaches (r): around its own (encoder), the last ones (decoder)"""
     layer_width: Literal["d_model", "parameters"] = "d_model"
-    """inner width of recurrent and convolutional layers: d_model, or that of as many parameters as self-attention"""
+    """inner width of recurrent and convolutional layers: d_model, or one with as many parameters as self-attention"""
     scores: Literal["scaled", "unscaled", "additive", "cosine"] = "scaled"
     """how a query and a key are compared: q·k / sqrt(d_k) (eq. 1), q·k, u·tanh(q + k) with a learned u for each head,
     or their cosine times a learned factor for each head"""

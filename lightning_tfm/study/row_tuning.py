@@ -30,7 +30,7 @@ class TuningSummary(Kept):
     key: str
     values: list[Any]
     seeds: list[int]
-    """separate from those of the table"""
+    """separate from the table's"""
     study: str
     """of the runs that the choice took"""
     runs: int | None

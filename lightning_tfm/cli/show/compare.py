@@ -28,7 +28,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, ABOUT[verb], experiment=False)
     parser.add_argument("studies", nargs="+", help="names under <out>/studies, or folders of studies")
     if verb == "meta-analysis":
-        about = "studies whose texts are of one kind, which is said; repeatable [those of one corpus and folder]"
+        about = "studies whose texts are of one kind, which is said; repeatable [studies of one corpus and folder]"
         parser.add_argument("--family", action="append", default=[], metavar="A,B", help=about)
     if verb == "scaling":
         about = "parameters of base, in millions, to extrapolate to [65, the paper's]"

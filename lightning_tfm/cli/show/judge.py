@@ -1,4 +1,4 @@
-"""`judge scores.csv`: verdicts on anybody's scores, one line a run; `--gate ROW`: one of them for a program."""
+"""`judge scores.csv`: verdicts on anybody's scores, one line per run; `--gate ROW`: one of them for a program."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lightning_tfm.judging.scores import Aim, Scores
     from lightning_tfm.judging.verdicts import Judgement
 
-ABOUT = "Verdicts on scores of your own runs: judge scores.csv --metric acc:higher. One line a run: row, seed, metrics."
+ABOUT = "Verdicts on scores of your own runs: judge scores.csv --metric acc:higher; a line has row, seed and metrics."
 NEEDS = {"looks": "gate", "family": "gate", "candidates": "family"}
 APART = {"gate": ("items", "published", "figures", "to"), "target": ("items", "published", "looks", "family")}
 """option -> those that say nothing beside it"""
@@ -31,12 +31,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
         "--items", metavar="FILE", help="noise of the test set, too: row, seed, item, value (or numerator, denominator)"
     )
     add("--published", metavar="FILE", help="other people's numbers, a line per row: shown and judged beside")
-    add("--last", action="append", default=[], metavar="NAME", help="of logs: the last value of a metric [all]")
-    add("--best", action="append", default=[], metavar="NAME", help="of logs: the best value of a metric")
+    add("--last", action="append", default=[], metavar="NAME", help="from logs: count a metric's last value [all]")
+    add("--best", action="append", default=[], metavar="NAME", help="from logs: count a metric's best value")
     add("--gate", metavar="ROW", help="one line of JSON; exit code 0 better, 3 undecided, 4 not better")
     add("--looks", metavar="N,N,…", help="seeds at which --gate looks, declared beforehand: 5,8,12")
     add("--family", metavar="FILE", help="many candidates, one after the other, share one error budget, kept in FILE")
-    add("--candidates", type=int, help="of a --family that begins [200]")
+    add("--candidates", type=int, help="number of candidates of a new --family [200]")
     add_format(parser, OF_ANALYSES)
     add("--to", help="file to write [standard output; html: judge.html beside the scores]")
     add("--figures", metavar="DIR", help="write the pictures as SVG files, too")

@@ -118,7 +118,7 @@ def add_table_options(parser: Parser) -> None:
         "--max-seeds", type=int, help=f"--seeds auto: most seeds for a row that stays undecided [{BUDGET}]"
     )
     group.add_argument("--max-runs", type=int, help="--seeds auto: stop before more runs than this in all")
-    text = f"--tune: seeds to choose the value at, separate from those of the table [{TUNE_SEEDS}]"
+    text = f"--tune: seeds to choose the value at, separate from the table's [{TUNE_SEEDS}]"
     group.add_argument("--tune-seeds", help=text)
 
 

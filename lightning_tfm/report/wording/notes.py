@@ -160,7 +160,7 @@ def tested_notes(report: Summary) -> list[str]:
         *base_apart(report),
         *reference.said(report),
         *nll_per_word.notes(report),
-        f"{SEEDS}; intervals are marginal {report.level} % ones; verdicts go by p (BH), "
+        f"{SEEDS}; intervals are marginal {report.level} % ones; verdicts use p (BH), "
         "corrected over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; "
         + ("; ".join(signatures(report)) or f"{OF_TEXT.label} is not known yet" * (OF_TEXT.name in report.metrics)),
         *word_counts(report),
