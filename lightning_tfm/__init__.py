@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from lightning_tfm.config import Experiment as Experiment
     from lightning_tfm.data.module import TranslationData as TranslationData
     from lightning_tfm.data.prepare import prepare as prepare
+    from lightning_tfm.inference.attention_hooks import attention_places as attention_places
+    from lightning_tfm.inference.attention_hooks import watch_attention as watch_attention
     from lightning_tfm.judging.callback import Scores as Scores
     from lightning_tfm.judging.python import judge as judge
     from lightning_tfm.model.transformer import Transformer as Transformer
@@ -25,11 +27,13 @@ _HOME = {
     "Transformer": "model.transformer",
     "TransformerModule": "training.module",
     "TranslationData": "data.module",
+    "attention_places": "inference.attention_hooks",
     "load_experiment": "study.settings",
     "load_run": "results",
     "judge": "judging.python",
     "load_study": "results",
     "prepare": "data.prepare",
+    "watch_attention": "inference.attention_hooks",
 }
 
 

@@ -67,7 +67,6 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "runs.folders",
         "runs.record",
         "watch",
-        "data.gold",
         "data.prepare",
         "data.dataset",
         "corpus_metrics",

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.config import Model, training_hash
-from lightning_tfm.data.gold import has_gold
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.analyses import layer_table
 from lightning_tfm.runs.folder import RunFolder
@@ -28,8 +27,6 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
     seen: set[str] = set()
     for row, seed, folder in _finished(study, root):
         wanted = [what for what in _wanted(study) if what != "positions" or row not in seen]
-        if has_gold(study.base.data, study.base.data.dev) and row == study.base_row and row not in seen:
-            wanted.append("syntax")
         seen.add(row)
         missing = [what for what in wanted if not (folder.path / "report" / f"{what}.json").is_file()]
         if missing:

@@ -1,6 +1,6 @@
 """Text to batches. Which file belongs to which theme:
 
-what a corpus is     corpus, parallel, builtin, lexicon, chains, trees, treebank, gold
+what a corpus is     corpus, parallel, builtin, lexicon, chains, trees, treebank
 text to a store      prepare, token_store
 a store opened       dataset, fingerprint_check
 steps                plan, module, batch, prefetcher

@@ -35,8 +35,9 @@ class Look(NamedTuple):
     bias: Tensor | None
 
 
-def places(transformer: SequenceModel) -> list[Place]:
-    """In the order of KINDS; layers of other types have none. One stack is the decoder's."""
+def attention_places(transformer: SequenceModel) -> list[Place]:
+    """Every attention of a model, in the order of KINDS: the encoder's layers, the decoder's, then its cross-attention.
+    Layers of other types have none. One stack is the decoder's."""
     stacks = (transformer.encoder, transformer.decoder, transformer.decoder)
     names = ("self_attention", "self_attention", "cross_attention")
     found = []
@@ -49,8 +50,9 @@ def places(transformer: SequenceModel) -> list[Place]:
 
 
 @contextmanager
-def looking(at: list[Place], note: Callable[[Place, Look], None]) -> Iterator[None]:
-    """`note` is told what these attentions compare while the block runs."""
+def watch_attention(at: list[Place], note: Callable[[Place, Look], None]) -> Iterator[None]:
+    """`note` is called with what each of these attentions compares, at each of its calls while the block runs. What is
+    compared is not changed; dropout of weights comes after it."""
     for place in at:
         place.module.watch = partial(_told, note, place)
     try:

@@ -19,7 +19,7 @@ from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.token_store import Split
-from lightning_tfm.inference.attention_hooks import KINDS, places
+from lightning_tfm.inference.attention_hooks import KINDS, attention_places
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.metrics import Metric, chief
 from lightning_tfm.model.attention import Attention
@@ -64,7 +64,7 @@ def heads(trained: Trained, text: Some, how: Evaluation, say: Say) -> dict[str, 
     whole, of_whole = scored()
     pieces = sum(line.tokens for line in whole)
     found: dict[str, list[list[dict[str, float]]]] = {kind: [] for kind in KINDS}
-    every = places(trained.module.transformer)
+    every = attention_places(trained.module.transformer)
     for done, (kind, layer, module) in enumerate(every):
         row = []
         for head in range(module.h):

@@ -1,7 +1,7 @@
 """What a report shows and only a model can provide, written into the run's folder.
 
-`<run>/report/calibration.json`, `attention.json`, `softmax.json`, `positions.json` and `syntax.json` are records like
-any other; the report only reads them.
+`<run>/report/calibration.json`, `attention.json`, `softmax.json` and `positions.json` are records like any other; the
+report only reads them.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,12 +14,11 @@ from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.token_store import Split
-from lightning_tfm.inference.attention_hooks import Look, Place, looking, places
+from lightning_tfm.inference.attention_hooks import Look, Place, attention_places, watch_attention
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import softmaxes
-from lightning_tfm.inference.syntax import syntax
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.special_tokens import EOS
 from lightning_tfm.sums import signed
@@ -99,7 +98,7 @@ def weights(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[st
         found[place.kind].append((look.weights[0] * 1000).round().int().tolist())
 
     batch = make_batch([source], [target], np.array([0]))
-    with looking(places(transformer), note):
+    with watch_attention(attention_places(transformer), note):
         transformer(batch.source_BS, batch.target_in_BT)
     if transformer.config.one_stack and found["decoder"]:
         S, whole = len(source) + 1, np.array(found["decoder"])
@@ -113,6 +112,5 @@ MAKERS: dict[str, Callable[[Trained, Split], dict[str, Any]]] = {
     "attention": attention,
     "softmax": softmaxes,
     "positions": schemes,
-    "syntax": syntax,
 }
 """name of the record -> what makes it of a text"""

@@ -1,4 +1,4 @@
-"""What a positional scheme does, as numbers to be drawn: of the trained weights, and of any user-defined class."""
+"""What a positional scheme does, as numbers: of the trained weights, and of any user-defined class."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,22 +7,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import Model
-from lightning_tfm.data.batch import Batch, make_batch
+from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.token_store import Split
-from lightning_tfm.inference.attention_hooks import Look, Place, looking, places, some_lines
+from lightning_tfm.inference.attention_hooks import Look, Place, attention_places, some_lines, watch_attention
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.positions import EmbeddingScheme, NoPositions, RotationScheme
 from lightning_tfm.model.transformer import SequenceModel
-from lightning_tfm.special_tokens import EOS
 
 POSITIONS, CHANNELS = 48, 64
-"""drawn at most; of more channels every second, third, …"""
+"""recorded at most; of more channels every second, third, …"""
 LINES = 100
 """sentence pairs of the dev text, over whose queries biases are averaged"""
-PIECES = 100
-"""of the vocabulary of a model that is not trained"""
 
 
 def schemes(trained: Trained, split: Split) -> dict[str, Any]:
@@ -32,19 +27,9 @@ def schemes(trained: Trained, split: Split) -> dict[str, Any]:
     vector turned by that distance with itself; bias: [layer and head][distance], the mean of what is added to scores,
     over the queries of the dev text, from `first` on; None where no query had such a key.
     """
-    return _of(trained.module.transformer, some_lines(split, LINES))
-
-
-def untrained(config: Model) -> dict[str, Any]:
-    """`schemes` of an untrained model, over the queries of one random sentence pair."""
-    draw = np.random.default_rng(0)
-    source, target = draw.integers(EOS + 1, PIECES, (2, POSITIONS - 1))
-    return _of(make_model(config, PIECES).eval(), [make_batch([source], [target], np.array([0]))])
-
-
-def _of(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, Any]:
+    transformer = trained.module.transformer
     with torch.no_grad():
-        stacks = _added(transformer) or _turned(transformer) or _biases(transformer, batches)
+        stacks = _added(transformer) or _turned(transformer) or _biases(transformer, some_lines(split, LINES))
     return {"schema": 1, "positions": transformer.config.positions, "stacks": stacks}
 
 
@@ -63,7 +48,7 @@ def _added(transformer: SequenceModel) -> dict[str, Any]:
 
 def _turned(transformer: SequenceModel) -> dict[str, Any]:
     found = {}
-    for kind, layer, module in places(transformer):
+    for kind, layer, module in attention_places(transformer):
         scheme = getattr(module, "scheme", None)
         if layer == 0 and isinstance(scheme, RotationScheme):
             unit_KHTK = torch.eye(transformer.config.d_k)[:, None, None].expand(-1, 1, POSITIONS, -1)
@@ -92,8 +77,8 @@ def _biases(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, A
         if place.layer == 0:
             counts[place.kind] += np.bincount(where, minlength=size)
 
-    inside = [place for place in places(transformer) if place.kind != "cross"]
-    with looking(inside, add):
+    inside = [place for place in attention_places(transformer) if place.kind != "cross"]
+    with watch_attention(inside, add):
         for batch in batches:
             transformer(batch.source_BS, batch.target_in_BT)
     found = {}

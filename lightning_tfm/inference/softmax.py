@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.token_store import Split
-from lightning_tfm.inference.attention_hooks import KINDS, Look, Place, looking, places, some_lines
+from lightning_tfm.inference.attention_hooks import KINDS, Look, Place, attention_places, some_lines, watch_attention
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.model.transformer import SequenceModel
@@ -48,7 +48,7 @@ def measured(transformer: SequenceModel, batches: list[Batch]) -> dict[str, list
     none, and what mixes other than by one softmax."""
     watched = [
         place
-        for place in places(transformer)
+        for place in attention_places(transformer)
         if place.module.mix is None and not isinstance(place.module, RestrictedSelfAttention)
     ]
     total = {(place.kind, place.layer): torch.zeros(place.module.h, len(COUNTS)).double() for place in watched}
@@ -59,7 +59,7 @@ def measured(transformer: SequenceModel, batches: list[Batch]) -> dict[str, list
         look.scores.retain_grad()
         seen.append((place, look))
 
-    with looking(watched, keep):
+    with watch_attention(watched, keep):
         for batch in batches:
             logits_BTW = transformer(batch.source_BS, batch.target_in_BT)
             F.cross_entropy(logits_BTW.flatten(0, 1), batch.target_out_BT.flatten(), reduction="sum").backward()

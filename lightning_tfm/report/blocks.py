@@ -11,6 +11,9 @@ from markupsafe import Markup
 
 from lightning_tfm.report.charts.forest import Forest
 
+NOTHING = "–"
+"""in a cell without a value"""
+
 
 @dataclass(frozen=True)
 class Column:

@@ -15,7 +15,7 @@ from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Met
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report.analyses import agreement, factors, length_extrapolation, row_tuning
 from lightning_tfm.report.analyses.compute_multiplier import with_worth
-from lightning_tfm.report.charts.heat_map import NOTHING
+from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.records import Cells, Found, belonging
 from lightning_tfm.report.row import Difference, Percent, Scores, SummaryRow
 from lightning_tfm.report.sequential import over_looks

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lightning_tfm.config import Model
-from lightning_tfm.inference.attention_hooks import looking, places, some_lines
+from lightning_tfm.inference.attention_hooks import attention_places, some_lines, watch_attention
 from lightning_tfm.inference.head_ablation import without
 from lightning_tfm.inference.inspect import weights
 from lightning_tfm.inference.schemes import schemes
@@ -121,12 +121,12 @@ def test_watched_attention_gives_the_same_results_and_larger_scores_saturate():
     seen = []
 
     plain = model(batches[0].source_BS, batches[0].target_in_BT)
-    with looking(places(model)[:1], lambda place, look: seen.append((place.kind, look.bias))):
+    with watch_attention(attention_places(model)[:1], lambda place, look: seen.append((place.kind, look.bias))):
         watched = model(batches[0].source_BS, batches[0].target_in_BT)
     assert (watched - plain).abs().max() < 1e-12 and seen == [("encoder", None)]
     shares = []
     for factor in (1.0, 30.0):
-        for _, _, module in places(model):
+        for _, _, module in attention_places(model):
             (module.W_QKV if hasattr(module, "W_QKV") else module.W_Q).weight.data *= factor
         sums = np.array([head for layers in measured(model, batches).values() for layer in layers for head in layer])
         shares.append(sums[:, 2].sum() / sums[:, 0].sum())
@@ -180,7 +180,7 @@ def test_a_head_at_zero_is_one_whose_part_of_the_output_matrix_is_zero(change):
     model = Transformer(Model(**SIZES, **change), 31).double().eval()
     (batch,) = some_lines(Text(), 1)
     for kind in ("encoder", "decoder", "cross"):
-        module = next(place.module for place in places(model) if place.kind == kind)
+        module = next(place.module for place in attention_places(model) if place.kind == kind)
         before = model(batch.source_BS, batch.target_in_BT)
         with without(module, 1):
             found = model(batch.source_BS, batch.target_in_BT)

@@ -30,7 +30,6 @@ import yaml
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.data.wmt import download
 from lightning_tfm.errors import UserError
-from lightning_tfm.inference import syntax
 from lightning_tfm.study.sweeps import is_search, read_sweep
 from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
 from tests.helpers.calling import Call
@@ -182,8 +181,6 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer attention"),
     "lightning-tfm draw --config experiments/miniature.yaml --row A-h1": Run("--to -"),
     WALK: Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
-    "lightning-tfm draw --config experiments/miniature.yaml --positions": Run("--to -"),
-    "lightning-tfm draw --config experiments/miniature.yaml --model.positions alibi --positions --to alibi.svg": Run(),
     "lightning-tfm inspect table3": Run("--lines 2 --beams 1,2 --threads 1"),
     "lightning-tfm layers --study table3": Run("--d_model 16 --longest 128 --layer attention"),
     "lightning-tfm doctor": Run(),
@@ -596,7 +593,6 @@ def called(action: Callable[[], object], folder: Path, given: str = "") -> tuple
     def alone() -> object:
         os.environ |= {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "PATH": ""}
         download.PAUSE = 0.0
-        syntax.UNTRAINED = 8  # as demo alone asks for; tests/system/test_demo.py has all of them
         return action()
 
     said = Call(alone, given, folder).wait(900)

@@ -11,11 +11,12 @@ from lightning_tfm.study.settings import checked
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Draw an experiment as figure 1 of the paper; what --row changes is marked.")
-    parser.add_argument("--positions", action="store_true", help="how positions are encoded, as a heat map, untrained")
-    parser.add_argument("--to", help="an .svg or .pdf to write; - prints the SVG [architecture.svg, positions.svg]")
+    parser.add_argument(
+        "--to", default="architecture.svg", help="an .svg or .pdf to write; - prints the SVG [%(default)s]"
+    )
     settings = parse(parser, argv)
     check_trainer(settings, verb)
-    path = Path(settings.verb["to"] or ("positions.svg" if settings.verb["positions"] else "architecture.svg"))
+    path = Path(settings.verb["to"])
     if path.suffix not in (".svg", ".pdf") and str(path) != "-":
         raise UserError(f"--to={path}: a picture is written as .svg or .pdf, or to - as SVG")
     if only_printed(settings):
@@ -24,16 +25,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.report.analyses.architecture import architecture
     from lightning_tfm.report.charts.svg import standing_alone, to_pdf
 
-    if settings.verb["positions"]:
-        from lightning_tfm.inference.schemes import untrained
-        from lightning_tfm.report.analyses.schemes import before_training
-
-        model = settings.exact.model
-        drawn = before_training(settings.name, model, untrained(model))
-    else:
-        drawn = architecture(
-            settings.exact, settings.name, checked(settings.base, "experiment") if settings.row else None
-        )
+    base = checked(settings.base, "experiment") if settings.row else None
+    drawn = architecture(settings.exact, settings.name, base)
     picture = standing_alone(drawn)
     if str(path) == "-":
         print(picture, end="")

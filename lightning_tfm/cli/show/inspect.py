@@ -91,10 +91,9 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
     for what in dict.fromkeys(wanted):
         if what == "heads":
             record = head_ablation.heads(trained, text, how, say)
-            printed, pictures = pages.head_blocks(record), pages.head_pictures(record)
+            print(to_text(pages.head_blocks(record)))
+            write_to(folder.path / "report" / "heads.svg", pages.stacked(what, pages.head_pictures(record)))
         else:
             record = head_ablation.beams(trained, text, how, widths, say)
-            printed, pictures = pages.beam_blocks(record), pages.beam_pictures(record)
-        print(to_text(printed))
+            print(to_text(pages.beam_blocks(record)))
         write_to(folder.path / "report" / f"{what}.json", to_json(signed(record)).decode())
-        write_to(folder.path / "report" / f"{what}.svg", pages.stacked(what, pictures))

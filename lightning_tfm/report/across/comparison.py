@@ -29,10 +29,9 @@ from lightning_tfm.report.across.long import (
     titles,
 )
 from lightning_tfm.report.across.wording import finding, interval, narrow, p_words, records, seeds_missing, signed
-from lightning_tfm.report.blocks import Block, Cell, Column, Main, Notes, Section, Table
+from lightning_tfm.report.blocks import NOTHING, Block, Cell, Column, Main, Notes, Section, Table
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.forest import Entry, Forest, Line
-from lightning_tfm.report.charts.heat_map import NOTHING
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.analysis import Analysis
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg

@@ -10,8 +10,8 @@ import pandas as pd
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import plural
 from lightning_tfm.plural_words import signed as with_sign
+from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.charts.forest import ROOM, begun, clause
-from lightning_tfm.report.charts.heat_map import NOTHING
 from lightning_tfm.report.pages.document import p_value
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.to_json import rounded

@@ -3,8 +3,8 @@
 from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.plural_words import numeral
 from lightning_tfm.report.analyses.agreement import Agreement, CoursePoint, LastEighth, MetricAgreement
+from lightning_tfm.report.blocks import NOTHING
 
-NOTHING = "–"
 SPEED = "not converged, so differences partly reflect how fast rows learn"
 
 

@@ -28,8 +28,7 @@ import numpy as np
 from lightning_tfm.config import to_dict
 from lightning_tfm.metrics import METRICS, PPL
 from lightning_tfm.plural_words import signed
-from lightning_tfm.report.blocks import Table, columns
-from lightning_tfm.report.charts.heat_map import NOTHING
+from lightning_tfm.report.blocks import NOTHING, Table, columns
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.significance import Boots
 from lightning_tfm.report.stats import statistics

@@ -6,23 +6,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lightning_tfm.data.gold import has_gold
 from lightning_tfm.metrics import Metric, chief
 from lightning_tfm.plural_words import signed
-from lightning_tfm.report.analyses import syntax
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.charts.grid import grid
-from lightning_tfm.report.charts.svg import (
-    bottom_line,
-    dot,
-    figure,
-    label,
-    left_axis,
-    points,
-    spanning,
-    standing_alone,
-    tag,
-)
+from lightning_tfm.report.charts.svg import figure, label, standing_alone
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
 
@@ -31,28 +19,17 @@ CALLED = {
     "decoder": "the decoder's self-attention",
     "cross": "cross-attention",
 }
-KNOWN = (
-    "trees and alignments of this text are known: how often each head attends to a word's parent, at the head of its "
-    "phrase, at the word that it translates, against two nulls"
-)
 SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
 Record = Mapping[str, Any]
 
 
 def section(cells: Cells) -> Section:
-    """Of all finished runs that `inspect` or `report --collect` looked at; where gold is known and they looked at none,
-    but weights are here, how to get it."""
+    """Of all finished runs that `inspect` looked at."""
     found: list[Block] = []
-    data, runs = cells.study.base.data, cells.of(cells.study.base_row or "")
-    looked = any(provenance.collected(cell, "syntax") for cell in runs)
-    if has_gold(data, data.dev) and not looked and any(p for cell in runs for p in cell.folder.glob("checkpoints/*")):
-        how = f"lightning-tfm report {cells.study.name} --collect; it reads the weights of {runs[0].row}'s first run"
-        found.append(Notes([f"{KNOWN}: {how}, and trains nothing"]))
     for row in cells.study.rows:
         for cell in cells.of(row.name):
-            heads, beams, looks = (provenance.collected(cell, name) for name in ("heads", "beams", "syntax"))
+            heads, beams = (provenance.collected(cell, name) for name in ("heads", "beams"))
             title = f"{row.name}, seed {cell.seed}"
-            found += syntax.blocks(looks, title) if looks else []
             if heads:
                 pictures = [(picture, f"{kind}; orange: worse without it.") for kind, picture in head_pictures(heads)]
                 found.append(Figures(pictures, f"{title}: one head's output at zero, nothing trained", small=True))
@@ -60,8 +37,7 @@ def section(cells: Cells) -> Section:
                 every = head_blocks(heads, most=len(list(each(heads))))
                 found.append(Fold(f"Every head, with {chief(heads).label}", [*every, Notes([about])]))
             if beams:
-                pictures = [(picture, f"{words}, by the width of the beam.") for words, picture in beam_pictures(beams)]
-                found += [Figures(pictures, f"{title}: beams", small=True), *beam_blocks(beams)]
+                found += beam_blocks(beams, f"{title}: ")
     return Section("heads", "Heads and beams", found)
 
 
@@ -102,11 +78,11 @@ def _head(metric: Metric, kind: str, layer: int, head: int, worth: Record) -> li
     ]
 
 
-def beam_blocks(record: Record) -> list[Block]:
-    """Score, seconds and length by the width of the beam."""
+def beam_blocks(record: Record, of: str = "") -> list[Block]:
+    """Score, seconds and length by the width of the beam; `of`: before the title."""
     beams, metric = record["beams"], chief(record["beams"][0])
     rows = [[str(b["beam"]), f"{b[metric.name]:.2f}", f"{b['seconds']:.1f}", f"{b['length']:.3f}"] for b in beams]
-    title = f"{record['lines']} lines of the dev set, alpha {record['alpha']:g}, threads: {record['threads']}"
+    title = f"{of}{record['lines']} lines of the dev set, alpha {record['alpha']:g}, threads: {record['threads']}"
     return [Table(title, columns("beam", metric.label, "seconds", "tokens / reference"), rows)]
 
 
@@ -120,26 +96,6 @@ def head_pictures(record: Record) -> list[tuple[str, Markup]]:
             title = f"NLL per token with one head ablated, {CALLED[kind]}"
             found.append((CALLED[kind], grid(title, values, down, across, ("layer", "head"))))
     return found
-
-
-def beam_pictures(record: Record) -> list[tuple[str, Markup]]:
-    """Score, and seconds, over the width of the beam."""
-    metric = chief(record["beams"][0])
-    named = {metric.name: f"dev {metric.label}", "seconds": f"seconds for {record['lines']} lines"}
-    return [(words, _over_beams(record["beams"], name, words)) for name, words in named.items()]
-
-
-def _over_beams(found: list[Record], name: str, words: str) -> Markup:
-    width, height, left, right, top, bottom = 420, 280, 52, 400, 30, 230
-    x = spanning([one["beam"] for one in found], left, right, log=True)
-    y = spanning([one[name] for one in found], bottom, top)
-    body = bottom_line(x, bottom, {one["beam"]: str(one["beam"]) for one in found}, "beam")
-    body += left_axis(y, left, right, words)
-    places = [(x(one["beam"]), y(one[name])) for one in found]
-    said = [f"beam {one['beam']}: {one[name]:.4g}" for one in found]
-    marks = "".join(dot(*place, words) for place, words in zip(places, said, strict=True))
-    body += tag("g", tag("polyline", points=points(places), class_="curve") + marks, class_="point g3")
-    return figure(width, height, f"{words} over the width of the beam", body)
 
 
 def stacked(title: str, pictures: list[tuple[str, Markup]]) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
 from lightning_tfm.registry import LAYERS
 from lightning_tfm.report.analyses import layer_figure
-from lightning_tfm.report.blocks import Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
-from lightning_tfm.report.charts.heat_map import NOTHING
+from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
 from lightning_tfm.schema import read_kept
 
 FILE = "layers.json"

@@ -7,8 +7,7 @@ from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.plural_words import signed
 from lightning_tfm.report.analyses.length_extrapolation import BeyondRow, BeyondSummary
 from lightning_tfm.report.analyses.length_extrapolation_figure import pictures
-from lightning_tfm.report.blocks import Block, Column, Figures, Fold, Notes, Section, Table, Text, Widest
-from lightning_tfm.report.charts.heat_map import NOTHING
+from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, Widest
 from lightning_tfm.report.pages.document import p_value
 from lightning_tfm.report.row import Interval, SummaryRow
 from lightning_tfm.report.tables import columns

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lightning_tfm.report import selection_error
-from lightning_tfm.report.blocks import Notes, Section, Table, Text
-from lightning_tfm.report.charts.heat_map import STRONGER, heat_map
+from lightning_tfm.report.blocks import NOTHING, Notes, Section, Table, Text, columns
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.study.row_tuning import TuningSummary, at_edge
 
@@ -76,7 +75,7 @@ def section(tuning: TuningSummary | None) -> Section:
     if tuning is None:
         return Section("tuning", title)
     about = [
-        f"{STRONGER}: mean over the tuning seeds",
+        "mean over the tuning seeds",
         "the cost is that of trying every value for every row, before the first of the seeds that are shown",
     ]
     return Section("tuning", title, [Text(notes(tuning)), table(tuning), Notes(about)])
@@ -84,7 +83,10 @@ def section(tuning: TuningSummary | None) -> Section:
 
 def table(tuning: TuningSummary) -> Table:
     """Mean dev PPL of every row at every value."""
-    values = [[row.ppl.get(str(value)) for value in tuning.values] for row in tuning.rows]
-    names = [f"{row.row}: {row.value}" for row in tuning.rows]
+    ppl = [[row.ppl.get(str(value)) for value in tuning.values] for row in tuning.rows]
+    rows = [
+        [f"{row.row}: {row.value}", *(NOTHING if value is None else f"{value:.4g}" for value in line)]
+        for row, line in zip(tuning.rows, ppl, strict=True)
+    ]
     title = f"Dev PPL by row and its choice (down) and {tuning.key} (across), seed {', '.join(map(str, tuning.seeds))}"
-    return heat_map(title, names, [str(value) for value in tuning.values], values, less=True)
+    return Table(title, columns("", *map(str, tuning.values)), rows)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from lightning_tfm.plural_words import numeral
 from lightning_tfm.report.charts.svg import figure, label, short, tag
 
 Matrix = Sequence[Sequence[float | None]]
@@ -67,9 +66,3 @@ def _key(most: float, y: float, below: bool) -> list[str]:
             parts.append(_filled("rect", level, x=x, y=y, width=9.0, height=10.0))
         x += 9
     return [*parts, label(x + 6, y + 9, short(float(f"{most:.2g}")), "start", "tick")]
-
-
-def some(count: int, first: int = 0, most: int = 9) -> dict[int, str]:
-    """Number of a row or column -> its name, of at most `most` of them, from `first` on."""
-    step = next(s for s in (1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 1000) if count / s <= most or s == 1000)
-    return {i: numeral(first + i, "d") for i in range(count) if (first + i) % step == 0}

@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lightning_tfm.plural_words import signed
+from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.charts import forest_picture, verdict_icons
-from lightning_tfm.report.charts.heat_map import NOTHING
 from lightning_tfm.report.wording.word import WORDS
 
 

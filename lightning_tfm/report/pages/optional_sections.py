@@ -1,4 +1,4 @@
-"""What a page shows beside the table where its rows ask for it: costs of layers, softmaxes, positions, heads."""
+"""What a page shows beside the table where its rows ask for it: costs of layers, softmaxes, heads."""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,6 @@ from lightning_tfm.report.analyses import (
     head_ablation,
     layer_table,
     length_extrapolation_text,
-    schemes,
     softmax,
 )
 from lightning_tfm.report.blocks import Section
@@ -51,7 +50,7 @@ def extras(cells: Cells, found: Summary) -> Extras:
     """Raises UserError where a record is damaged."""
     layers = layer_table.sections(found.layers, _types(cells))
     softmaxes = softmax.section(found.softmax, labels(found.rows))
-    sections = [*layers, softmaxes, schemes.section(cells), head_ablation.section(cells)]
+    sections = [*layers, softmaxes, head_ablation.section(cells)]
     return Extras(*_architectures(cells), [*sections, length_extrapolation_text.section(found.beyond, found.rows)])
 
 

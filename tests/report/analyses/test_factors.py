@@ -12,7 +12,6 @@ from lightning_tfm.atomic_io import to_json
 from lightning_tfm.report.analyses import factors
 from lightning_tfm.report.analyses.factors import Effect
 from lightning_tfm.report.build import make
-from lightning_tfm.report.charts.heat_map import heat_map
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.study.rows import Paper, Row
@@ -116,11 +115,6 @@ def test_effects_that_are_there_are_found_and_shown(tmp_path):
     assert "norm pre × warmup 800" in page and page.index("section-factors") < page.index("section-table")
     assert 'aria-label="Dev perplexity by norm and warmup"' in page and "norm post, warmup 800: " in page
     assert report.summary.factors.maps[0].values[0][0] == pytest.approx(5, rel=0.1)
-
-
-def test_one_cell_that_diverged_leaves_the_others_their_shades():
-    found = heat_map("t", ["a"], list("wxyz"), [[2.0, 2.1, None, 900.0]], less=True)
-    assert found.shades == [[0, 40, 20, 0, 0]] and found.rows[0][3] == "–"
 
 
 def test_a_main_effect_names_only_fields_with_which_it_interacts_beyond_chance():

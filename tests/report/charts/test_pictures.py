@@ -14,10 +14,8 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.plural_words import MINUS
-from lightning_tfm.registry import SCHEMES
 from lightning_tfm.report import archive
-from lightning_tfm.report.analyses import architecture, attention, head_ablation, layer_table, softmax, syntax
-from lightning_tfm.report.blocks import Table
+from lightning_tfm.report.analyses import architecture, attention, head_ablation, layer_table, softmax
 from lightning_tfm.report.build import make
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, below, draw
 from lightning_tfm.report.charts.curves import POINTS, curves, falls, thinned
@@ -243,22 +241,6 @@ BEAMS = {"lines": 9, "alpha": 0.6, "threads": 1}
 BEAMS |= {"beams": [{"beam": b, "bleu": 20.0 + b / 10, "seconds": 1.0 * b, "length": 0.9} for b in (1, 2, 4)]}
 
 
-LOOKS = [[{"share": 0.7, "order": 0.2, "p_order": 0.001, "untrained": 0.3, "p_untrained": p} for p in (0.002, 0.5)]]
-SYNTAX = {"sentences": 500, "untrained": 400, "agreement": {"cross": [{"trained": 0.31, "untrained": 0.4}]}}
-SYNTAX |= {
-    "relations": [
-        {
-            "kind": "encoder",
-            "relation": "parent",
-            "words": 1234,
-            "distance": {"words": 1, "share": 0.5},
-            "layers": LOOKS,
-        },
-        {"kind": "cross", "relation": "aligned", "words": 99, "distance": {"words": 0, "share": 0.6}, "layers": LOOKS},
-    ]
-}
-
-
 def put_extras(made):
     """Records of every kind, as --collect and `layers --study` leave them."""
     for row in made.study.rows:
@@ -270,7 +252,7 @@ def put_extras(made):
         put(made, row, made.study.seeds[0], "positions", {"positions": "t5", "stacks": stacks})
     put(made, made.study.rows[0], made.study.seeds[0], "heads", HEADS)
     put(made, made.study.rows[0], made.study.seeds[0], "beams", BEAMS)
-    put(made, made.study.rows[0], made.study.seeds[0], "syntax", SYNTAX)
+    put(made, made.study.rows[0], made.study.seeds[0], "syntax", {"schema": 1})  # left by an earlier version
     (folder_of(made.root, made.study.name) / layer_table.FILE).write_text(layer_table.to_json(measured_table()))
 
 
@@ -320,9 +302,8 @@ def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
 
 def test_a_page_shows_what_its_rows_ask_for_and_nothing_else(asking, made):
     page = make("made", asking.root).render("html")
-    for section in ("architecture", "layers", "softmax", "positions", "heads"):
+    for section in ("architecture", "layers", "softmax", "heads"):
         assert f'id="section-{section}"' in page
-    assert page.count("t5 of row") == 2, "one picture of two stacks alike, of base and of the row with another scheme"
     assert re.search(r"Architecture of <bdi>[^<]*LSTM", page) and "box changed" in page
     assert "self-attention costs more than lstm from n = 300" in page
     plain = make("made", made.root).render("html")
@@ -369,18 +350,14 @@ def test_what_a_row_changes_of_the_architecture_stands_out():
     assert architecture.drawn_alike(apply(base, rows["D-eps0.0"]).scaled(), base.scaled())
 
 
-def test_heads_and_beams_as_text_and_as_files_of_their_own():
+def test_heads_and_beams_as_text_and_heads_as_a_file_of_its_own():
     text = to_text(head_ablation.head_blocks(HEADS))
     assert max(map(len, text.splitlines())) <= 80 and "4 more between them: report/heads.json" in text
     assert "encoder, layer 1, head 1" in text and "10 of 20 heads" in text and "[+0.1000, +0.3000]" in text
     assert next(one[:3] for one in head_ablation.each(HEADS)) == ("encoder", 1, 1)
     assert max(map(len, to_text(head_ablation.beam_blocks(BEAMS)).splitlines())) <= 80
-    for what, pictures in (
-        ("heads", head_ablation.head_pictures(HEADS)),
-        ("beams", head_ablation.beam_pictures(BEAMS)),
-    ):
-        root = ElementTree.fromstring(head_ablation.stacked(what, pictures))
-        assert len(root.findall("{*}svg")) == 2 and int(root.get("height")) > 2 * 100
+    root = ElementTree.fromstring(head_ablation.stacked("heads", head_ablation.head_pictures(HEADS)))
+    assert len(root.findall("{*}svg")) == 2 and int(root.get("height")) > 2 * 100
 
 
 def test_a_layer_of_the_users_own_is_what_stands_out_and_nothing_about_it_is_invented():
@@ -435,39 +412,3 @@ def test_no_colour_of_a_row_is_one_of_a_verdict():
     rows = {value for name, value in colours if re.fullmatch(r"g\d", name)}
     verdicts = {value for name, value in colours if name in ("good", "bad", "found", "less")}
     assert len(rows) == 16 and len(verdicts) == 8 and not rows & verdicts
-
-
-def test_positions_are_drawn_without_training(tmp_path, capsys):
-    draw = ["draw", "--config", "experiments/miniature.yaml", "--positions", "--to", "-"]
-    drawn = {}
-    for scheme in SCHEMES:
-        if scheme == "none":
-            assert main([*draw, "--model.positions", scheme]) == 2
-            assert "model.positions=none: no positions are given" in capsys.readouterr().err
-            continue
-        assert main([*draw, "--model.positions", scheme]) == 0, scheme
-        drawn[scheme] = capsys.readouterr().out
-        assert drawn[scheme].startswith("<svg") and f"{scheme} positions of miniature" in drawn[scheme]
-        assert drawn[scheme].count("<path") > 2, scheme
-    assert "channel" in drawn["sinusoidal"] and "distance" in drawn["rotary"]
-    assert "key's position minus the query's" in drawn["alibi"]
-
-
-def test_what_heads_look_at_is_corrected_over_all_heads_and_relations(asking):
-    blocks = syntax.blocks(SYNTAX, "base, seed 1")
-    first = next(block for block in blocks if isinstance(block, Table))
-    assert first.rows[0][1:] == ["1,234", "50.0 (+1)", "1 of 2", "1, 1", "70.0", "20.0", "30.0", "0.004"]
-    assert "31.0" in to_text(blocks) and not syntax.blocks(SYNTAX | {"relations": []}, "")
-    page = make("made", asking.root).render("html")
-    assert "cross-attention: the aligned word" in page and "Share of words, encoder: the parent" in page
-
-
-def test_what_heads_look_at_is_collected_of_bases_first_run(made, monkeypatch):
-    from lightning_tfm.cli.collect import collect_study
-    from lightning_tfm.inference import inspect
-
-    asked = {}
-    monkeypatch.setattr(inspect, "collect_run", lambda folder, dev, what: asked.update({folder.path: what}))
-    collect_study(made.study.name, made.root, lambda line: None)
-    assert [path for path, what in asked.items() if "syntax" in what] == [made.folder(made.study.rows[0], 1).path]
-    assert made.study.rows[0].name == "base" and len(asked) > 10
