@@ -22,7 +22,7 @@ def fault(member: tarfile.TarInfo) -> str:
     if member.name.startswith("/") or ".." in parts:
         return f"the archive holds the path '{member.name[:LONGEST]}', which leads out of its folder"
     if not member.name.isprintable() or any(len(part.encode()) > LONGEST for part in parts):
-        return f"the archive holds the name {ascii(member.name)[:LONGEST]}, which is not that of a file"
+        return f"the archive holds the name {ascii(member.name)[:LONGEST]}, which no file has"
     if member.issym() or member.islnk():
         return f"the archive holds the link '{member.name}' -> '{member.linkname}'"
     if member.issparse() or not (member.isreg() or member.isdir()):

@@ -9,7 +9,7 @@ GONE = {
     "export --to=mlflow": "--to csv and --to tensorboard write what other programs read; W&B has --wandb",
     "dashboard --storage": "lightning-tfm status STUDY --storage … says what workers on other machines do",
     "draw --positions": "report STUDY --collect writes the numbers of a scheme, report/positions.json of its runs",
-    "predict-cost": "lightning-tfm plan SWEEP says how long its runs take, at --rate FLOP/s or that of finished runs",
+    "predict-cost": "lightning-tfm plan SWEEP says how long its runs take, at --rate FLOP/s or as finished runs took",
     "completions": 'eval "$(register-python-argcomplete lightning-tfm)" completes the command line in bash and zsh',
     "data pack": "tar packs a prepared text: docs/howto/cluster.md says which folders",
     "data unpack": "tar unpacks a prepared text: docs/howto/cluster.md says where",

@@ -75,7 +75,7 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
         return False
     trained = Trained.open(folder, how)
     if trained.prepared.tokenizer.fingerprint != prepared.tokenizer.fingerprint:
-        raise UserError(f"{folder.path}: its tokens are not those of the study's data, in which lengths are measured")
+        raise UserError(f"{folder.path}: its tokens are not the study's, in which lengths are measured")
     check_reach(replace(recorded, data=base.data), prepared, str(folder.path))
     attempt = folder.claim()
     score_split(trained.module, text, split, base.evaluation, 0, 1, attempt, corpus_metrics.measured)

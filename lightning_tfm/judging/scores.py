@@ -1,5 +1,5 @@
-"""Scores in a file, one line per run (row, seed, a column for each metric) or per number (row, seed, metric, value), as CSV
-or as JSON lines; or as records in Python. What is wrong is a UserError of one line, with the line's number."""
+"""Scores in a file, one line per run (row, seed, a column for each metric) or per number (row, seed, metric, value), as
+CSV or as JSON lines; or as records in Python. What is wrong is a UserError of one line, with the line's number."""
 
 import csv
 import json

@@ -51,7 +51,7 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
             time.sleep(30)
             raise SystemExit(2)
         raise UserError(
-            "torchrun starts the processes of one run (fit), and a study starts those of all its runs: type the same "
+            "torchrun starts the processes of one run (fit), and a study starts its runs' processes: type the same "
             "without torchrun, --workers N for N runs at once, --devices-per-run N for N processes of each"
         )
     if options["workers"] < 0:

@@ -123,7 +123,7 @@ def test_a_row_of_the_very_sweep_is_not_called_unknown(tmp_path: Path, capsys) -
     sweep = MINE.replace('"${args}"', f'--rows, {tmp_path}/mine.yaml, "${{args}}"')
     for verb in ("sweep", "plan"):
         assert call(verb, tmp_path, sweep, "--row=mine") == 2
-        assert "row 'mine': the rows of a study are those of " in capsys.readouterr().err
+        assert "row 'mine': a study takes its rows from " in capsys.readouterr().err
 
 
 def test_a_row_that_the_queue_holds_as_another_run_is_refused_too(tmp_path: Path, capsys, monkeypatch) -> None:

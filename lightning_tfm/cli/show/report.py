@@ -94,7 +94,7 @@ def _check_served(options: dict[str, Any]) -> None:
             raise UserError(f"--{name}={options[name]}: --serve shows the report in the browser and writes no file")
     for name, default in (("to", None), ("format", OF_REPORTS[0])) if options["figures"] is not None else ():
         if options[name] != default:
-            raise UserError(f"--{name}={options[name]}: --figures writes pictures; their format is that of --as")
+            raise UserError(f"--{name}={options[name]}: --figures writes pictures; --as names their format")
 
 
 def _make(name: str, root: Path, reference: str | None) -> "Report | SearchReport":

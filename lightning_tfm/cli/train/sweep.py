@@ -125,9 +125,7 @@ def add_table_options(parser: Parser) -> None:
 def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
-        raise UserError(
-            f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; for one row use fit"
-        )
+        raise UserError(f"row '{settings.row.name}': a study takes its rows from {sweep.path}; for one row use fit")
     rows = [find_row(settings.rows, name) for name in sweep.rows]
     if settings.verb["only"] is not None:
         rows = only(sweep, rows, settings.verb["only"])

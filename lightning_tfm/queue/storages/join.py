@@ -38,9 +38,7 @@ def join(name: str, root: Path, resources: Resources) -> list[CellState]:
     if isinstance(study, Ablation) and study.data:
         same = same and rows_data(study.base, prepared, study.rows, root) == study.data
     if not same:
-        raise UserError(
-            f"study '{name}': the text or the tokenizer here is not that of the study; compare {prepared.folder}"
-        )
+        raise UserError(f"study '{name}': the text or the tokenizer here is not the study's; compare {prepared.folder}")
     states = work(study, [], root, resources)
     while _awaits_more(queue):
         states = work(study, [], root, resources)

@@ -50,7 +50,7 @@ def _how_sure(tuning: TuningSummary) -> list[str]:
 def cost(tuning: TuningSummary) -> str:
     """Of the choice, in words."""
     if tuning.runs is None or tuning.seconds is None or tuning.flops is None:
-        return f"its runs are those of the study {tuning.study}"
+        return f"its runs are from the study {tuning.study}"
     return f"the choice took {tuning.runs} runs, {tuning.seconds:,.0f} s and {tuning.flops:.2e} FLOPs ({tuning.study})"
 
 

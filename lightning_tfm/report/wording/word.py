@@ -177,7 +177,7 @@ class Word(Verdict):
     INCOMPARABLE = (
         "not comparable",
         ("cannot be compared", "cannot be compared"),
-        "a perplexity per another vocabulary than those of the row it would be compared with",
+        "a perplexity over another vocabulary than the row it would be compared with",
         "untested",
         "M-4.4 3.4 3.4-4.4 4.4-3.4-3.4 4.4z",
         r"$\ast$",
