@@ -7,6 +7,7 @@ each file held (except comments).
 import hashlib
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
+from lightning_tfm.queue.slurm import NotSubmitted
 from lightning_tfm.runs.folder import read_json
 from lightning_tfm.runs.outcome import STOPPED, say_how
 from lightning_tfm.schema import Kept, read_kept
@@ -145,9 +147,17 @@ def say_kept(study: Study, root: Path) -> None:
 
 @contextmanager
 def going_on(command: Command, root: Path, name: str, jobs: bool) -> Iterator[None]:
-    """Say how to resume where a signal ends the block, unless `jobs` of a cluster continue by themselves."""
+    """Say how to resume where a signal ends the block, unless `jobs` of a cluster continue by themselves.
+
+    A study that the block began, and of which no job could be submitted, is removed.
+    """
+    there = folder_of(root, name).is_dir()
     try:
         yield
+    except NotSubmitted:
+        if not there:
+            shutil.rmtree(folder_of(root, name))
+        raise
     except (KeyboardInterrupt, SystemExit) as stop:
         if jobs:
             raise

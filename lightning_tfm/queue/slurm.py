@@ -133,6 +133,10 @@ def _prepare_worker(parent: int) -> None:
     die_with_parent(parent)
 
 
+class NotSubmitted(UserError):
+    """No job of a study was."""
+
+
 def check_here() -> None:
     """Raise UserError where no jobs can be submitted from this machine."""
     if find_spec("submitit") is None:
@@ -144,17 +148,22 @@ def check_here() -> None:
 def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster: str = "slurm") -> list[Any]:
     """Submit `slurm.jobs` jobs that run `lightning-tfm work STUDY ARGUMENTS`; logs are in `folder`/slurm.
 
-    Raises UserError where SLURM refuses them. `cluster` local runs them here, for tests.
+    Raises UserError where SLURM refuses them: NotSubmitted if it has none. `cluster` local runs them here, for tests.
     """
     from submitit.core.utils import FailedJobError
 
     executor = _executor(slurm, study, folder, cluster)
     job = WorkerJob([sys.executable, "-m", "lightning_tfm.cli.main", "work", study, *arguments])
+    jobs: list[Any] = []
     try:
         with executor.batch() if slurm.array else nullcontext():
-            return [executor.submit(job) for _ in range(slurm.jobs)]
+            jobs.extend(executor.submit(job) for _ in range(slurm.jobs))
+        return jobs
     except FailedJobError as error:
-        raise UserError(f"--launcher slurm: {error}") from None
+        why = "; ".join(str(error).splitlines())
+        if jobs and not slurm.array:
+            raise UserError(f"--launcher slurm: {len(jobs)} of {slurm.jobs} jobs were submitted: {why}") from None
+        raise NotSubmitted(f"--launcher slurm: {why}; nothing was started") from None
 
 
 def script(slurm: Slurm, study: str, folder: Path) -> str:

@@ -272,7 +272,7 @@ def how_to_change(study: str, row: str, root: Path) -> str:
 
 
 def _short(value: Any) -> str:
-    text = str(value)
+    text = str(value) or "empty"
     return text if len(text) <= 16 else text[:12] + "…"
 
 

@@ -72,7 +72,7 @@ def _code(key: str, path: str) -> tuple[str, list[str]]:
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, RecursionError) as error:
-        raise UserError(f"{key}='{path}': cannot import it ({error})") from error
+        raise UserError(f"{key}='{path[:80]}': cannot import it ({error})") from error
     if not isinstance(found, type):
         raise UserError(f"{key}='{path}': expected a class, got {found!r}")
     names = {(c.__module__, c.__qualname__.partition(".")[0]) for c in found.__mro__}

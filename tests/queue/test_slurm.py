@@ -23,7 +23,7 @@ from lightning_tfm.queue.slurm import Slurm, WorkerJob, any_alive, submit
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.watch.study_state import CellState
 from tests.helpers.cluster import NoSlurm, slurm
-from tests.helpers.tiny import write_corpus
+from tests.helpers.tiny import miniature, write_corpus
 from tests.helpers.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +99,22 @@ def test_without_slurm_it_says_so_and_leaves_no_study(tmp_path: Path, monkeypatc
     assert main([*verb.split(), "--launcher", "slurm", "--out", str(tmp_path / "out")]) == 2
     assert "no sbatch on this machine" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("array", ["true", "false"])
+def test_jobs_that_slurm_refuses_leave_no_study(tmp_path: Path, monkeypatch, capsys, array: str) -> None:
+    (sbatch := tmp_path / "bin" / "sbatch").parent.mkdir()
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: no' >&2\necho 'sbatch: fatal: such account' >&2\nexit 1\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(sbatch.parent), prepend=":")
+    asked = ["sweep", "sweeps/table3.yaml", "--only", "base", "--launcher", "slurm", f"--slurm.array={array}"]
+    command = [*asked, *miniature(tmp_path), "--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1].startswith("lightning-tfm: --launcher slurm: sbatch: error: no; sbatch: fatal: such account")
+    assert told[-1].endswith("; nothing was started") and not (tmp_path / "out" / "studies" / "table3").exists()
+    (tmp_path / "out" / "studies" / "table3").mkdir()
+    assert main(command) == 2 and (tmp_path / "out" / "studies" / "table3").is_dir(), "it was there before"
 
 
 @pytest.mark.parametrize("verb", ["sweep sweeps/table3.yaml", "tune sweeps/search.yaml", "demo", "work mine"])
