@@ -1,4 +1,6 @@
-"""Numbers with their nouns, for people."""
+"""Numbers with their nouns, lists and intervals, for people."""
+
+from collections.abc import Callable, Sequence
 
 
 def plural(n: int, noun: str) -> str:
@@ -24,3 +26,13 @@ def signed(value: float, digits: int = 1) -> str:
     """With a sign, a real minus; what rounds to nothing has none."""
     text = numeral(value, f"+z.{digits}f")
     return text[1:] if not text.strip("+0.") else text
+
+
+def interval(lower: float | None, upper: float | None, written: Callable[[float], str]) -> str:
+    """[a, b], each end as `written`; empty where an end is missing."""
+    return "" if lower is None or upper is None else f"[{written(lower)}, {written(upper)}]"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))

@@ -3,8 +3,6 @@
 Tables are pandas DataFrames. Nothing is written, and nothing is trained.
 """
 
-import csv
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +18,7 @@ from lightning_tfm.inference.inspect import with_pieces
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.report.build import make
+from lightning_tfm.report.tables import data
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.rescored import read_as_scored, without_other_test
@@ -33,9 +32,6 @@ from lightning_tfm.watch.study_state import CellState, StudyState, Watch, said
 OF_A_RUN = ("step", "steps", "ppl", "parameters", "seconds", "attempts", "diverged")
 """fields of watch.run_state.RunState that `StudyResults.runs` returns"""
 
-NAMES = ("group", "row", "is", "differences to")
-"""columns of a table that hold names"""
-
 
 @dataclass(frozen=True)
 class StudyResults:
@@ -48,9 +44,7 @@ class StudyResults:
         """One line for each row, the columns of `lightning-tfm report --format csv`: sizes, means, every difference to
         the row `reference` (default: base) with its interval, p and verdict. Raises UserError where that is not a row.
         """
-        lines = csv.reader(io.StringIO(make(self.study.name, self.root, reference).render("csv")))
-        heads = next(lines)
-        return frame({head: _plain(head, x) for head, x in zip(heads, line, strict=True)} for line in lines)
+        return frame(data.lines(make(self.study.name, self.root, reference).summary))
 
     def state(self) -> StudyState:
         """Cells by state, the best row, and every run, as `lightning-tfm status` counts what is in the files."""
@@ -163,13 +157,3 @@ def load_run(run: str, root: str | Path = "results") -> RunResults:
 def frame(lines: Iterable[dict[str, Any]]) -> Any:
     """`lines` as a DataFrame; pandas is loaded here, by nobody else."""
     return import_module("pandas").DataFrame(list(lines))
-
-
-def _plain(head: str, text: str) -> Any:
-    """A cell of CSV as a number where it is one, None where it is empty; a row's name stays one, also 16 and 1e3."""
-    for kind in () if head in NAMES else (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"": None, "True": True, "False": False}.get(text, text)

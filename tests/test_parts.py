@@ -165,11 +165,11 @@ assert [name for name, text in views(root).items() if "matched" not in text] == 
 
 from lightning_tfm.report import verdict
 from lightning_tfm.report.build import make
-from lightning_tfm.report.tables.data import columns_and_rows
+from lightning_tfm.report.tables.data import lines
 
 verdict.judge = lambda *_, **__: verdict.Verdict(verdict.Word.CURIOUS, "")
 tested = {name: text for name, text in views(root).items() if name not in ("table csv", "table json")}
-tested["W&B"] = str(columns_and_rows(make("made", root).summary))
+tested["W&B"] = str(lines(make("made", root).summary))
 assert [name for name, text in tested.items() if ("sharp" if "latex" in name else "curious") not in text] == []
 assert "1 is curious" in tested["page"], "in its sentence, too"
 """

@@ -32,7 +32,8 @@ TAG = 64
 """letters that W&B allows in a tag; the run's name and its config have all of a row's name"""
 SENT = "wandb.json"
 """file of a run's folder: the modes and W&B run ids under which all of it has arrived, and as which row of a study"""
-SUMMARISED = (*(f"{METRICS[name].label} {what}" for name in PRINTED for what in ("difference", "verdict")), "FLOPs")
+DIFFERENCE = ("estimate", "percent estimate", "verdict")
+SUMMARISED = (*(f"{METRICS[name].key} difference {what}" for name in PRINTED for what in DIFFERENCE), "flops")
 """columns of the verdicts that the summary also has, as ROW/COLUMN"""
 Mode = Literal["offline", "online"]
 Verdicts = tuple[list[str], list[list[str | int | float | None]], Mapping[str, str]]
@@ -81,7 +82,7 @@ class Mirror:
         for row in rows:
             said = dict(zip(heads, row, strict=True))
             for key in SUMMARISED:
-                if said[key] is not None:
+                if said.get(key) is not None:
                     run.summary[f"{said['row']}/{key}"] = said[key]
         run.log({name: wandb.Html(content, inject=False) for name, content in pages.items()})
         run.finish()

@@ -1,6 +1,7 @@
 """Records to tables, statistics and pages. Which file belongs to which theme:
 
 records to cells     records, row, summary, build_summary, build
+what is found        analysis
 statistics           significance, sequential, selection_error
 formats              blocks, to_json
 pictures             intervals

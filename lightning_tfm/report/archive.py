@@ -23,7 +23,7 @@ from lightning_tfm.config import training_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.analyses.layer_table import FILE as LAYERS
-from lightning_tfm.report.analyses.length_extrapolation_records import scores_by_length
+from lightning_tfm.report.analyses.length_extrapolation_statistics import scores_by_length
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, to_plain, without_folders

@@ -114,6 +114,8 @@ class Figures:
     """whose lines can be picked out"""
     colours: Sequence[tuple[str, str]] = ()
     """(row, class of its colour): the key"""
+    about: str = ""
+    """what they show, below"""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ class Section:
     key: str
     title: str
     blocks: Sequence[Block] = field(default_factory=list)
+    after: str = ""
+    """key of what it follows on a study's page, of the parts that templates/report.html lists; empty: before all"""
 
 
 def columns(*heads: str, words: Sequence[str] = ()) -> list[Column]:

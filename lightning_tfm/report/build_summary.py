@@ -1,4 +1,4 @@
-"""Records -> the table, cells -> the summary: the one place where the statistics meet the table.
+"""Records -> the summary, cells -> the tested one: the one place where the statistics meet the table.
 
 Pure functions: the same records give the same bytes.
 """
@@ -13,35 +13,34 @@ from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric, printed
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.report.analyses import agreement, factors, length_extrapolation, row_tuning
+from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.analyses.compute_multiplier import with_worth
 from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.records import Cells, Found, belonging
 from lightning_tfm.report.row import Difference, Percent, Scores, SummaryRow
 from lightning_tfm.report.sequential import over_looks
-from lightning_tfm.report.significance import Boots, Key, bootstraps, weigh_rows
-from lightning_tfm.report.stats import power, statistics
+from lightning_tfm.report.significance import Key, weigh_rows
 from lightning_tfm.report.stats.evidence import Evidence, untested
-from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.stats.statistics import ALPHA
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.to_json import rounded
 from lightning_tfm.report.wording import claims, verdict, word
 from lightning_tfm.report.wording.outlier_seeds import far_above
-from lightning_tfm.runs.record import Missing
+from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.sequential import NOT_ASKED, Course, Look
 from lightning_tfm.study.study import Ablation, own_name
 
-SCHEMA = 5
 BEFORE = "before the first interim analysis"
 ADDED = "seeds were added by verdicts against base, which no p against another row is corrected for"
 
 
-# --- records -> table ---
+# --- records -> rows ---
 
 
-def tabulate(study: Ablation, found: Found) -> Table:
-    """The study's table, without tests. `found`: see records.collect."""
+def tabulate(study: Ablation, found: Found) -> Summary:
+    """The study's rows, without tests and analyses. `found`: see records.collect."""
     found, signatures = belonging(study, found)
     held = columns.columns_of(study.rows)
     base = columns.values_of(study.base.scaled("base"), held)
@@ -50,20 +49,28 @@ def tabulate(study: Ablation, found: Found) -> Table:
     rows, hidden = every[: len(study.rows)], every[len(study.rows) :]
     if not columns.of_the_paper(rows):
         rows = [replace(row, paper=Paper(None, None, None)) for row in rows]
+    names = {row.name for row in every if row.same_as is None}  # a row with another's experiment has no runs of its own
+    finished = sum(isinstance(one, RunRecord) for (row, _), one in found.items() if row in names)
+    apart = {row.name for row in hidden}
+    missing = [one for (row, _), one in found.items() if isinstance(one, Missing) and row in names - apart]
     m = study.base.miniature
     parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
-    foreign = study.foreign(study.base_row)
-    return Table(
-        study.name,
-        ", ".join(parts),
-        signatures.pop(OF_TEXT.name, ""),
-        study.seeds,
-        rows,
-        foreign=foreign,
-        hidden=hidden,
-        signatures=signatures or None,
+    return Summary(
+        study=study.name,
         title=study.title,
         question=study.question,
+        scale=", ".join(parts),
+        signature=signatures.pop(OF_TEXT.name, ""),
+        signatures=signatures or None,
+        seeds=study.seeds,
+        corpus=study.base.data.corpus,
+        languages=[language for language in study.base.data.languages if language],
+        clear={name: METRICS[name].clear for name in printed(study.base.data.translated)},
+        finished=finished,
+        cells=finished + sum(one.reason != NOT_ASKED for one in missing),
+        rows=rows,
+        hidden=hidden or None,
+        foreign=study.foreign(study.base_row) if study.by_word else None,
     )
 
 
@@ -131,40 +138,33 @@ def _counted(model: Model, V: int) -> int | None:
 # --- cells -> summary ---
 
 
+def summarise_untested(cells: Cells) -> Summary:
+    """The rows with what needs no test: of cells without sentences, too."""
+    table = tabulate(cells.study, cells.records)
+    rows = [*table.rows, *(table.hidden or [])]
+    rows = with_worth(rows, cells.study.whole, cells.comparable.curves, cells.study.base_row)
+    return with_analyses(_divided(table, rows), cells)
+
+
 def summarise(cells: Cells, course: Course | None = None) -> Summary:
     """The report's data. `course`: how seeds were added while looking (study/sequential.py), None for fixed."""
-    study = cells.study
-    found: Found = dict(cells.empty) | {key: cell.record for key, cell in cells.filled.items()}
-    table = tabulate(study, found)
-    every, hidden = [*table.rows, *table.hidden], {row.name for row in table.hidden}
-    names = [row.name for row in every if row.same_as is None]
-    finished = sum(row in names for row, _ in cells.filled)  # a row with another's experiment has no runs of its own
-    asked = sum(why.reason != NOT_ASKED for (row, _), why in cells.empty.items() if row in {*names} - hidden)
-    diverged, cells = cells.diverged, cells.comparable()
-    tried = [name for name in names if name not in diverged]
+    table, known = tabulate(cells.study, cells.records), cells.comparable
+    every = [*table.rows, *(table.hidden or [])]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course and not cells.reference else [1.0]
     if cells.reference and not _printed(table, cells.reference):  # the paper says nothing of differences to it
         every = [replace(row, paper=Paper(None, None, None)) for row in every]
-    cells = replace(cells, study=study.whole)
-    paper, full_size = paper_differences(every, cells.against), _full_size(study.base)
-    boots = bootstraps(cells)
-    looks = _each_look(cells, tried, paper, full_size, course, boots)
+    paper, full_size = paper_differences(every, cells.against), _full_size(cells.study.base)
+    names = [row.name for row in every if row.same_as is None]
+    looks = _each_look(known, [name for name in names if name not in cells.diverged], paper, full_size, course)
     evidence = over_looks(looks)
-    far = far_above({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
-    primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
-    called = {own_name(row): row.name for row in study.hidden} | {row.name: row.name for row in study.rows}
-    primary = [{name: e[row] for name, row in called.items() if row in e} for e in primary]
-    family = [] if cells.reference else claims.asked([*called], study.base.model.h)  # the paper's claims are about base
-    weighed = claims.weigh(family, list(zip(primary, shares, strict=True)))
-    curves = {key: cell.validations for key, cell in cells.filled.items()}
-    agreed, fall = agreement.of_rows(every, curves, table.foreign, bool(table.scale))
+    far = far_above({name: {c.seed: math.log(c.ppl) for c in known.of(name)} for name in names})
 
     def tested(row: SummaryRow) -> SummaryRow:
         missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
         row = replace(row, missing=missing, far_above=far.get(row.name, []))
         alone = row.name == cells.against or row.same_as
         row = row if alone else _compared(row, evidence, paper, full_size, cells.reference or "base")
-        if not alone and (row.diverged or cells.against in diverged):
+        if not alone and (row.diverged or cells.against in cells.diverged):
             row = _beside_diverged(row, cells.reference or "base")
         if row.name in cells.foreign and not row.same_as:
             why = f"another vocabulary than {cells.reference or 'base'}: see the NLL per reference word"
@@ -172,42 +172,48 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             row = row.with_metrics({PPL.name: replace(row.ppl, difference=not_compared)})
         return row
 
-    weighted = with_worth([tested(row) for row in every], study.whole, curves, cells.against)
-    long = length_extrapolation.analyse(cells, course is None)
-    return rounded(
-        Summary(
-            schema=SCHEMA,
-            study=study.name,
-            title=study.title,
-            question=study.question,
-            scale=table.scale,
-            signature=table.signature,
-            signatures=table.signatures,
-            seeds=study.seeds,
-            corpus=study.base.data.corpus,
-            languages=[language for language in study.base.data.languages if language],
-            sentences=next((cell.sentences for cell in cells.filled.values()), None),
-            sentence_noise=any(OF_TEXT.name in c.sums for c in cells.filled.values()),
-            alpha=statistics.ALPHA,
-            interval_level=1 - statistics.ALPHA * shares[-1],
-            looks=None if course is None else [look.seeds for look in course.looks],
-            most_looks=None if course is None else len(course.plan.sizes),
-            power=power.ABOUT,
-            clear={name: METRICS[name].clear for name in printed(study.base.data.translated)},
-            finished=finished,
-            cells=finished + asked,
-            agreement=None if cells.reference else agreed,
-            last_eighth=fall,
-            claims=weighed,
-            rows=weighted[: len(table.rows)],
-            hidden=weighted[len(table.rows) :] or None,
-            factors=factors.analyse(cells, boots, course is None),
-            reference=cells.reference,
-            foreign=cells.foreign if cells.by_word else None,
-            beyond=long and replace(long, rows=[row for row in long.rows if row.row not in hidden]),
-            tuning=row_tuning.weighed(cells.tuning, every),
-        )
+    rows = with_worth([tested(row) for row in every], known.study, known.curves, cells.against)
+    summary = replace(
+        _divided(table, rows),
+        tested=True,
+        sentences=next((cell.sentences for cell in known.filled.values()), None),
+        sentence_noise=any(OF_TEXT.name in c.sums for c in known.filled.values()),
+        interval_level=1 - ALPHA * shares[-1],
+        looks=None if course is None else [look.seeds for look in course.looks],
+        most_looks=None if course is None else len(course.plan.sizes),
+        claims=_claims(cells, looks, shares),
+        reference=cells.reference,
+        foreign=cells.foreign if cells.study.by_word else None,
     )
+    return with_analyses(summary, cells)
+
+
+def with_analyses(summary: Summary, cells: Cells) -> Summary:
+    """With what every analysis found that applies, rounded where programs read it."""
+    analyses: dict[str, Any] = {}
+    for analysis in (one for one in ANALYSES if summary.tested or one.without_tests):
+        found = analysis.find(cells, replace(summary, analyses=analyses))
+        if found is not None:
+            analyses |= {analysis.key: rounded(found) if analysis.json else found}
+    return replace(rounded(summary), analyses=analyses)
+
+
+def _divided(table: Summary, rows: list[SummaryRow]) -> Summary:
+    """With these rows, the hidden ones last."""
+    return replace(table, rows=rows[: len(table.rows)], hidden=rows[len(table.rows) :] or None)
+
+
+def _claims(
+    cells: Cells, looks: Sequence[Mapping[Key, Evidence]], shares: Sequence[float]
+) -> list[claims.ClaimSummary]:
+    """The paper's, which are about base; a hidden row counts under its own name."""
+    if cells.reference:
+        return []
+    study = cells.study
+    called = {own_name(row): row.name for row in study.hidden} | {row.name: row.name for row in study.rows}
+    primary = [{row: e for (row, m), e in look.items() if m == PPL.name and not e.untested} for look in looks]
+    primary = [{name: e[row] for name, row in called.items() if row in e} for e in primary]
+    return claims.weigh(claims.asked([*called], study.base.model.h), list(zip(primary, shares, strict=True)))
 
 
 def _full_size(base: Experiment) -> bool:
@@ -218,17 +224,17 @@ def _full_size(base: Experiment) -> bool:
 
 
 def _each_look(
-    cells: Cells, names: list[str], paper: Mapping[Key, float], full_size: bool, course: Course | None, boots: Boots
+    cells: Cells, names: list[str], paper: Mapping[Key, float], full_size: bool, course: Course | None
 ) -> list[dict[Key, Evidence]]:
     """What each look found on the seeds it had, at its share of the level. Before the first look: no test at all."""
     if course is None:
-        return [weigh_rows(cells, names, paper, full_size, boots=boots)]
+        return [weigh_rows(cells, names, paper, full_size)]
     if not course.looks or cells.reference:
-        found, why = weigh_rows(cells, names, paper, full_size, boots=boots), ADDED if course.looks else BEFORE
+        found, why = weigh_rows(cells, names, paper, full_size), ADDED if course.looks else BEFORE
         return [{k: untested(float(e.estimate), e.n, e.n_base, e.untested or why) for k, e in found.items()}]
     plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
     last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
-    return [weigh_rows(_restricted(cells, look), names, paper, full_size, part, boots, last) for look, part in taken]
+    return [weigh_rows(_restricted(cells, look), names, paper, full_size, part, last) for look, part in taken]
 
 
 def _restricted(cells: Cells, look: Look) -> Cells:
@@ -237,7 +243,7 @@ def _restricted(cells: Cells, look: Look) -> Cells:
     return replace(cells, filled=kept)
 
 
-def _printed(table: Table, name: str) -> bool:
+def _printed(table: Summary, name: str) -> bool:
     """Whether the paper prints the row."""
     return any(row.paper.printed for row in table.rows if row.name == name)
 

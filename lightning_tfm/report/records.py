@@ -19,6 +19,7 @@ from lightning_tfm.corpus_metrics import Counted, counted, counter_of, signature
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric, printed
+from lightning_tfm.report.stats import resampling
 from lightning_tfm.runs.divergence import Divergence, Undefined
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord, Score, read_score
@@ -33,6 +34,8 @@ from lightning_tfm.watch.run_state import Curve, RunState
 
 Found = dict[tuple[str, int], RunRecord | Missing]
 """(row, seed) -> the record of a run, or why there is none"""
+Boots = dict[str, dict[tuple[str, int], np.ndarray]]
+"""metric -> (row, seed) -> scores of this run on the resampled test sets; no entry where sentences are not at hand"""
 Counter = Callable[[Metric], Counted | None]
 OVERFLOWED = "its training diverged: dev PPL is infinite"
 TOLERANCE = 1e-6
@@ -92,8 +95,8 @@ class FilledCell:
     record: RunRecord
     sums: dict[str, np.ndarray]
     """metric -> what its score adds up, of each sentence, [S, X] (resampling.py): without counts where the references
-    are gone, and without those of metrics that the record lacks"""
-    text: str = ""
+    are gone, and without those of metrics that the record lacks; empty where nothing is tested"""
+    text: str
     """first 16 digits of the fingerprint of the dev text"""
 
     @property
@@ -139,6 +142,7 @@ class Cells:
     """All cells of a study."""
 
     study: Ablation
+    root: Path
     filled: dict[tuple[str, int], FilledCell]
     empty: dict[tuple[str, int], Missing]
     sources: list[str] = field(default_factory=list)
@@ -153,11 +157,6 @@ class Cells:
         return self.reference or self.study.base_row
 
     @property
-    def by_word(self) -> bool:
-        """Whether rows have other pieces than others, so that they are compared by the nll per reference word."""
-        return len({self.study.data_of(row).prints.dev for row in self.study.every_row}) > 1
-
-    @property
     def metrics(self) -> list[str]:
         """What is tested: what every record holds, the nll per word where rows have other pieces, what all had added
         and has a finite value, as the logarithm of 0 has not"""
@@ -166,7 +165,7 @@ class Cells:
             for cell in self.filled.values()
         ]
         whole = {name for name in METRICS if every and name in set.intersection(*every)}
-        whole |= {*printed(self.study.base.data.translated), *[WORD.name] * self.by_word}
+        whole |= {*printed(self.study.base.data.translated), *[WORD.name] * self.study.by_word}
         return [name for name in METRICS if name in whole]
 
     @property
@@ -183,20 +182,51 @@ class Cells:
                 found.setdefault(row, []).append(seed)
         return found
 
+    @cached_property
     def comparable(self) -> "Cells":
-        """Without the rows that have diverged seeds: their other seeds are not a sample of the row."""
+        """What is tested: hidden rows among the others, without the rows that have diverged seeds, whose other seeds
+        are not a sample of the row."""
         without = self.diverged
-        return replace(self, filled={key: cell for key, cell in self.filled.items() if key[0] not in without})
+        filled = {key: cell for key, cell in self.filled.items() if key[0] not in without}
+        return replace(self, study=self.study.whole, filled=filled)
+
+    @cached_property
+    def boots(self) -> Boots:
+        """Every run on the same resamples, made once."""
+        found: Boots = {}
+        for metric in self.metrics:
+            tables = {key: cell.sums.get(metric) for key, cell in sorted(self.filled.items())}
+            known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
+            if known and len(known) == len(tables):
+                scores = resampling.resampled(list(known.values()), score_of(METRICS[metric]))
+                found[metric] = dict(zip(known, scores, strict=True))
+        return found
+
+    @property
+    def records(self) -> Found:
+        """Of every cell."""
+        return dict(self.empty) | {key: cell.record for key, cell in self.filled.items()}
+
+    @property
+    def curves(self) -> dict[tuple[str, int], dict[int, float]]:
+        """(row, seed) -> step -> dev perplexity."""
+        return {key: cell.validations for key, cell in self.filled.items()}
 
     def of(self, row: str) -> list[FilledCell]:
         """A row's cells, in the order of seeds."""
         return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
 
 
-def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
-    """`found`: see records.collect."""
+def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
+    """What makes a score, as tested, from its sums, [..., X]."""
+    score = counted(metric).score if metric.counted else resampling.ratio
+    return (lambda sums_X: np.log(score(sums_X))) if metric.counted and metric.log else score
+
+
+def read_cells(study: Ablation, root: Path, found: Found, sentences: bool = True) -> Cells:
+    """`found`: see records.collect. Without `sentences` only records and curves are read, and nothing can be tested."""
     found, _ = belonging(study, found)
-    sources, references = dev_texts(study, root)
+    sources, references = dev_texts(study, root) if sentences else ([], [])
     split = study.base.data.dev
 
     @cache
@@ -210,15 +240,15 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
         if isinstance(record, Missing):
             empty[name, seed] = record
             continue
-        folder = RunFolder(root, record.training_hash)
+        folder, text = RunFolder(root, record.training_hash), study.data_of(rows[name]).prints.dev[:16]
+        scores = folder.scores(study.evaluation_of(rows[name]))
         try:
-            scores = folder.scores(study.evaluation_of(rows[name]))
-            filled[name, seed] = _cell(name, seed, folder, record, scores, split, counter)
-            filled[name, seed] = replace(filled[name, seed], text=study.data_of(rows[name]).prints.dev[:16])
+            sums = _sentences(record, scores, split, counter) if sentences else {}
+            filled[name, seed] = FilledCell(name, seed, folder.path, record, sums, text)
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
             empty[name, seed] = Missing(f"its scores cannot be read: {error}")
     tuning = read_tuning(folder_of(root, study.name))
-    return Cells(study, filled, empty, sources, references, tuning=tuning)
+    return Cells(study, root, filled, empty, sources, references, tuning=tuning)
 
 
 def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str]]:
@@ -299,9 +329,8 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
     return None
 
 
-def _cell(
-    row: str, seed: int, folder: RunFolder, record: RunRecord, scores: Path, split: str, counter: Counter
-) -> FilledCell:
+def _sentences(record: RunRecord, scores: Path, split: str, counter: Counter) -> dict[str, np.ndarray]:
+    """FilledCell.sums. Raises OSError, ValueError or DamagedFile."""
     beside = read_score(scores / f"{split}.json")
     if isinstance(beside, Missing) and beside.damaged:
         raise ValueError(f"{split}.json: {beside.reason}")
@@ -312,7 +341,7 @@ def _cell(
     nll, tokens = sums[PPL.name].sum(0)
     if not math.isclose(nll, dev.nll, rel_tol=TOLERANCE) or tokens != dev.tokens:
         raise ValueError("the sentences do not add up to the score of the text")
-    return FilledCell(row, seed, folder.path, record, sums)
+    return sums
 
 
 def counts_file(split: str, metric: Metric) -> str:

@@ -189,12 +189,6 @@ class SummaryRow:
         return self.word.difference if self.word and self.word.difference else self.ppl.difference
 
 
-def tested(rows: Sequence[SummaryRow], by_word: bool) -> tuple[str, ...]:
-    """Metrics: those that every record holds, the nll per word where rows have other pieces, and what was added."""
-    more = {name for row in rows for name in (*row.scores, *row.more) if not METRICS[name].beside}
-    return tuple(name for name in METRICS if name in more or (name == WORD.name and by_word))
-
-
 def printed(rows: Sequence[SummaryRow]) -> list[Metric]:
     """Of what the paper prints, what the rows are scored by."""
     return [METRICS[name] for name in PRINTED if any(name in row.scores for row in rows)]

@@ -5,26 +5,23 @@ the same rows beside it. The confirmatory family is that of the claims (report/w
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 
-from lightning_tfm.corpus_metrics import counted
-from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, Metric, printed
+from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, printed
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report import selection_error
-from lightning_tfm.report.records import Cells, FilledCell
-from lightning_tfm.report.stats import resampling, statistics
+from lightning_tfm.report.records import Boots, Cells, FilledCell
+from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.evidence import Evidence, corrected, may_be_equal, planning, prospect, untested
 from lightning_tfm.report.wording.verdict import FEWER
 
 Key = tuple[str, str]
 """(row, metric)"""
-Boots = dict[str, dict[tuple[str, int], np.ndarray]]
-"""metric -> (row, seed) -> scores of this run on the resampled test sets; no entry where sentences are not at hand"""
 
 
 def weigh_rows(
@@ -33,22 +30,21 @@ def weigh_rows(
     paper: Mapping[Key, float],
     full_size: bool = False,
     share: float = 1.0,
-    boots: Boots | None = None,
     last: tuple[int, float] | None = None,
 ) -> dict[Key, Evidence]:
     """(row, metric) -> Evidence for every row but the one that all are compared with. Empty without one.
 
     Where rows have other pieces, their nll per reference word is a metric too, and their perplexity is left out.
 
-    `paper`: its differences; `full_size`: no miniature; `share`: of the level, at this look; `boots`: of these cells or
-    more, made here where they are not given; `last`: seeds and share of the last look where it is still to come.
+    `paper`: its differences; `full_size`: no miniature; `share`: of the level, at this look; `last`: seeds and
+    share of the last look where it is still to come.
     """
-    rest: tuple[Any, ...] = (paper, full_size, share, bootstraps(cells) if boots is None else boots, last)
+    rest: tuple[Any, ...] = (paper, full_size, share, last)
     found: dict[Key, Evidence] = {}
     for name in (name for name in cells.metrics if METRICS[name].more):  # each separately: it changes no other interval
         found |= _weigh(cells, names, [name], *rest)
     every = printed(cells.study.base.data.translated)
-    if not cells.by_word:
+    if not cells.study.by_word:
         return _weigh(cells, names, every, *rest) | found
     alike = [name for name in names if name not in cells.foreign]
     found |= {key: one for key, one in _weigh(cells, alike, every, *rest).items() if key[1] == PPL.name}
@@ -62,7 +58,6 @@ def _weigh(
     paper: Mapping[Key, float],
     full_size: bool,
     share: float,
-    boots: Boots,
     last: tuple[int, float] | None,
 ) -> dict[Key, Evidence]:
     """`weigh_rows` of these rows in these metrics, each a separate family."""
@@ -72,7 +67,7 @@ def _weigh(
     order = [base, *(name for name in names if name != base)]
     runs = {name: cells.of(name) for name in order}
     n_R = np.array([len(runs[name]) for name in order])
-    parts = _differences(order, runs, n_R, boots, metrics)
+    parts = _differences(order, runs, n_R, cells.boots, metrics)
     found: dict[Key, Evidence] = {}
     chosen = selection_error.weigh(cells.tuning, {row: [c.value("ppl") for c in of] for row, of in runs.items()})
     loss_R = np.array([chosen[name].loss if name in chosen else 0.0 for name in order])
@@ -111,24 +106,6 @@ def _why_not(n: int, n_base: int, reference: str | None, se: float) -> str:
         whose = "" if n == few else f" of {reference or 'base'}"
         return f"{plural(few, 'seed')}{whose}, {FEWER} {statistics.LEAST}"
     return "some resampled texts have no score" if math.isnan(se) else "all seeds gave the same number"
-
-
-def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
-    """What makes a score, as tested, from its sums, [..., X]."""
-    score = counted(metric).score if metric.counted else resampling.ratio
-    return (lambda sums_X: np.log(score(sums_X))) if metric.counted and metric.log else score
-
-
-def bootstraps(cells: Cells) -> Boots:
-    """Every run on the same resamples, once however many looks ask."""
-    found: Boots = {}
-    for metric in cells.metrics:
-        tables = {key: cell.sums.get(metric) for key, cell in sorted(cells.filled.items())}
-        known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
-        if known and len(known) == len(tables):
-            scores = resampling.resampled(list(known.values()), score_of(METRICS[metric]))
-            found[metric] = dict(zip(known, scores, strict=True))
-    return found
 
 
 def _differences(

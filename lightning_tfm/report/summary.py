@@ -1,103 +1,72 @@
-"""What a table and a report say, as dataclasses: made by summarise.py, shown by text, formats and pages."""
+"""What a table and a report say, as a dataclass: made by build_summary.py, shown by tables, formats and pages."""
 
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from lightning_tfm.measure.record import LayerTable
-from lightning_tfm.metrics import OF_TEXT
-from lightning_tfm.report.analyses.agreement import Agreement, LastEighth
-from lightning_tfm.report.analyses.factors import FactorSummary
-from lightning_tfm.report.analyses.length_extrapolation import BeyondSummary
-from lightning_tfm.report.analyses.softmax import SoftmaxSummary
-from lightning_tfm.report.row import SummaryRow, tested
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric
+from lightning_tfm.report.analysis import Analysis
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.stats.power import ABOUT
+from lightning_tfm.report.stats.statistics import ALPHA
+from lightning_tfm.report.to_json import INLINE
 from lightning_tfm.report.wording.claims import ClaimSummary
-from lightning_tfm.report.wording.training_setup import Regime
 from lightning_tfm.schema import OPTIONAL
-from lightning_tfm.study.row_tuning import TuningSummary
+
+SCHEMA = 6
+F = TypeVar("F")
 
 
-@dataclass(frozen=True)
-class Table:
-    """All rows without tests, and what they have in common."""
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """All rows with what they have in common, and once they are tested what the tests say."""
 
+    schema: int = SCHEMA
     study: str
     scale: str
     """how the miniature divides the paper, empty at full size"""
     signature: str
     """of the metric of translations that the paper prints, empty while there is none"""
     seeds: list[int]
-    rows: list[SummaryRow]
-    agreement: Agreement | None = None
-    last_eighth: LastEighth | None = None
-    tuning: TuningSummary | None = None
-    foreign: list[str] = field(default_factory=list)
-    """rows with other pieces than base"""
-    hidden: list[SummaryRow] = field(default_factory=list)
-    """rows that `study hide` put apart"""
-    signatures: dict[str, str] | None = None
-    """of added metrics; None without any"""
-    title: str = ""
-    """of the study, as its question"""
-    question: str = ""
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """What is printed with tests, once they are made."""
-        return tested(self.rows, bool(self.foreign))
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Everything the report says."""
-
-    schema: int
-    study: str
-    scale: str
-    signature: str
-    seeds: list[int]
     corpus: str
     languages: list[str]
     """source and target"""
-    sentences: int | None
-    """of the dev text"""
-    sentence_noise: bool = field(metadata={"key": f"sentence noise of {OF_TEXT.label}"})
+    tested: bool = False
+    """whether rows have differences with tests"""
+    sentences: int | None = None
+    """of the dev text, where rows are tested"""
+    sentence_noise: bool = field(default=False, metadata={"key": f"sentence noise of {OF_TEXT.label}"})
     """whether it is tested with the noise of sentences too: the references are at hand"""
-    alpha: float
-    interval_level: float
+    alpha: float = ALPHA
+    interval_level: float = 1 - ALPHA
     """that the rows' intervals cover with: those of the last look"""
-    looks: list[dict[str, list[int]]] | None
+    looks: list[dict[str, list[int]]] | None = None
     """row -> seeds of each look; None where seeds were fixed beforehand"""
-    most_looks: int | None
-    power: float
+    most_looks: int | None = None
+    power: float = ABOUT
     clear: dict[str, float]
     """metrics.Metric.clear"""
     finished: int
     cells: int
     """finished, or requested"""
-    agreement: Agreement | None
-    last_eighth: LastEighth | None
-    claims: list[ClaimSummary]
+    claims: list[ClaimSummary] = field(default_factory=list)
     rows: list[SummaryRow]
     hidden: list[SummaryRow] | None = field(default=None, metadata=OPTIONAL)
     """rows that `study hide` put apart: in no table, but in every correction and export"""
-    factors: FactorSummary | None = field(default=None, metadata=OPTIONAL)
-    """where the rows are all combinations of some fields"""
     reference: str | None = field(default=None, metadata=OPTIONAL)
     """row that differences, p and words are to, where it is not base"""
-    tuning: TuningSummary | None = field(default=None, metadata=OPTIONAL)
-    """where every row has its own best value of a field"""
     foreign: list[str] | None = field(default=None, metadata={"key": "other pieces", **OPTIONAL})
     """rows with other pieces than the one that all are compared with: their perplexities are not compared"""
-    softmax: SoftmaxSummary | None = field(default=None, metadata=OPTIONAL)
-    """where rows change how queries and keys are compared, or their width, and it was collected"""
     signatures: dict[str, str] | None = field(default=None, metadata=OPTIONAL)
     """of added metrics"""
-    beyond: BeyondSummary | None = field(default=None, metadata={"key": "beyond the training length", **OPTIONAL})
-    regime: Regime | None = field(default=None, metadata=OPTIONAL)
-    layers: LayerTable | None = field(default=None, metadata={"key": ""})
-    """what layer types cost, where it was measured for the study"""
+    analyses: dict[str, Any] = field(default_factory=dict, metadata=INLINE)
+    """key of an analysis -> what it found"""
     title: str = field(default="", metadata={"key": ""})
     """of the study, as its question"""
     question: str = field(default="", metadata={"key": ""})
+
+    def of(self, analysis: Analysis[F]) -> F | None:
+        """What the analysis found; None where it does not apply."""
+        return self.analyses.get(analysis.key)
 
     @property
     def base(self) -> SummaryRow | None:
@@ -110,8 +79,15 @@ class Summary:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What is tested."""
-        return tested(self.rows, self.foreign is not None)
+        """What is tested, once rows are: what every record holds, the nll per word where rows have other pieces, and
+        what was added."""
+        more = {name for row in self.rows for name in (*row.scores, *row.more) if not METRICS[name].beside}
+        return tuple(name for name in METRICS if name in more or (name == WORD.name and self.foreign is not None))
+
+    @property
+    def primary(self) -> Metric:
+        """The metric that decides: perplexity, or where rows have other pieces the nll per word."""
+        return WORD if WORD.name in self.metrics else PPL
 
     @property
     def to(self) -> str:

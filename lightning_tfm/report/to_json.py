@@ -10,6 +10,8 @@ from lightning_tfm.metrics import METRICS, Metric
 
 WEIGHED = {"weighed": True}
 """of a field that JSON lacks where there was nothing to weigh"""
+INLINE = {"inline": True}
+"""of a dictionary whose keys are those of the dataclass itself in JSON"""
 BY_METRIC = {"by metric": ""}
 """of a field whose keys are metrics, and in JSON keys beside the other fields, after this word"""
 
@@ -21,7 +23,9 @@ def plain(value: Any) -> Any:
         found: dict[str, Any] = {}
         for f in kept:
             own = getattr(value, f.name)
-            if (of := f.metadata.get("by metric")) is None:
+            if "inline" in f.metadata:
+                found |= plain(own)
+            elif (of := f.metadata.get("by metric")) is None:
                 found[_key_of(f)] = plain(own)
             else:
                 found |= {of + METRICS[m].key: of_metric(METRICS[m], v) for m, v in own.items()}

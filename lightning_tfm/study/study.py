@@ -265,6 +265,11 @@ class Ablation(Study):
         hidden = [row for row in self.hidden if row is not found[0]]
         return replace(self, rows=[*self.rows, back], hidden=hidden)
 
+    @property
+    def by_word(self) -> bool:
+        """Whether rows have other pieces than others, so that they are compared by the nll per reference word."""
+        return len({self.data_of(row).prints.dev for row in self.every_row}) > 1
+
     def foreign(self, to: str | None) -> list[str]:
         """Rows with pieces other than the row `to`: their perplexities are not comparable with its."""
         prints = {row.name: self.data_of(row).prints.dev for row in self.every_row}

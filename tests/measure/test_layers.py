@@ -23,8 +23,7 @@ from lightning_tfm.measure.layers import (
 )
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, crossing
 from lightning_tfm.registry import LAYERS
-from lightning_tfm.report.analyses.layer_figure import to_svg
-from lightning_tfm.report.analyses.layer_table import blocks, dearer_from, read, to_json
+from lightning_tfm.report.analyses.layer_table import blocks, dearer_from, read, to_json, to_svg
 from lightning_tfm.report.render.text import to_text
 
 NARROW = {"d_model": 16, "h": 2, "d_k": 8, "d_v": 8, "neighbourhood": 4}

@@ -102,8 +102,9 @@ def test_summaries_say_what_a_run_is_and_verdicts_and_translations_are_tables(tm
     cells = [Cell("base", 1, CELLS[0].training_hash, 1.0), Cell("r1", 1, CELLS[1].training_hash, 1.0)]
     for cell in cells:
         write_run(tmp_path, cell, range(1, 3), whole=True)
-    heads = ["row", "FLOPs", "PPL difference", "PPL verdict", "BLEU difference", "BLEU verdict"]
-    rows = [["base", 1e9, None, "base", None, "base"], ["r1", 2e9, 3.5, "reproduced", -0.2, "undecided"]]
+    ppl = ["ppl difference percent estimate", "ppl difference verdict"]
+    heads = ["row", "flops", *ppl, "bleu difference estimate", "bleu difference verdict"]
+    rows = [["base", 1e9, None, None, None, None], ["r1", 2e9, 3.5, "reproduced", -0.2, "undecided"]]
 
     def send() -> None:
         mirror = Mirror(folder, "offline", "s")
@@ -121,7 +122,7 @@ def test_summaries_say_what_a_run_is_and_verdicts_and_translations_are_tables(tm
     other = summaries[CELLS[1].training_hash[:16]]
     assert (other["row"], other["seed"], other["study"], other["flops"]) == ("r1", 1, "s", 10**11)
     table = summaries["table-s"]
-    assert (table["r1/PPL difference"], table["r1/PPL verdict"], table["r1/FLOPs"]) == (3.5, "reproduced", 2e9)
+    assert [table[f"r1/{head}"] for head in (*ppl, "flops")] == [3.5, "reproduced", 2e9]
     assert (table["verdicts.nrows"], table["verdicts.ncols"]) == (2, 6)
     (page,) = folder.glob("wandb/offline-run-*-table-s/files/media/html/differences*.html")
     assert page.read_text() == "<svg/>"

@@ -150,8 +150,8 @@ def test_the_page_says_where_all_attempts_ran():
     ]
     made = record(ran=parts)
     assert from_plain(to_plain(made)) == made
-    found = facts(FilledCell("base", 1, Path("x"), made, {}))
+    found = facts(FilledCell("base", 1, Path("x"), made, {}, ""))
     two_one = "steps 41\u201390: a CPU, 2 process(es) of 1 thread(s); steps 91\u2013120: a CPU, 1 process(es)"
     assert two_one in found["hardware"]
     assert found["versions"] == "steps 1\u201340: not recorded; steps 41\u2013120: torch 2.12"
-    assert "process(es)" in facts(FilledCell("base", 1, Path("x"), record(), {}))["hardware"]
+    assert "process(es)" in facts(FilledCell("base", 1, Path("x"), record(), {}, ""))["hardware"]

@@ -12,10 +12,11 @@ from lightning_tfm.report import records
 from lightning_tfm.report.build import write_table
 from lightning_tfm.report.build_summary import _full_size, summarise
 from lightning_tfm.report.records import read_cells
-from lightning_tfm.report.significance import _differences, bootstraps
+from lightning_tfm.report.significance import _differences
 from lightning_tfm.report.stats.evidence import Evidence, corrected
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
+from lightning_tfm.report.tables.data import lines
 from lightning_tfm.report.to_json import rounded
 from lightning_tfm.report.wording.verdict import judge
 from lightning_tfm.study.rows import Paper, Row
@@ -64,7 +65,7 @@ def test_one_seed_gives_numbers_and_no_verdict(generator):
 def test_no_finished_run(generator):
     made = generator(["base", "A-h1"], [1, 2])
     report = summarise(read(made))
-    assert report.finished == 0 and report.agreement is None
+    assert report.finished == 0 and "agreement" not in report.analyses
     assert report.rows[1].ppl.mean is None
     assert report.rows[1].missing == {"1": "not run yet", "2": "not run yet"}
 
@@ -165,7 +166,7 @@ def test_rows_and_claims_are_families_of_their_own(generator):
 def _arguments(cells):
     order = [row.name for row in cells.study.rows]
     runs = {name: cells.of(name) for name in order}
-    return order, runs, np.array([len(runs[name]) for name in order]), bootstraps(cells)
+    return order, runs, np.array([len(runs[name]) for name in order]), cells.boots
 
 
 def test_a_difference_is_clear_at_full_size_as_in_a_miniature_but_only_there_may_it_be_too_small():
@@ -189,15 +190,12 @@ def test_full_size_is_the_papers_sizes_and_steps():
     assert not _full_size(replace(paper, training=replace(paper.training, steps=4000)))
 
 
-def test_verdicts_as_columns_and_rows():
-    from lightning_tfm.report.tables.data import columns_and_rows
-
+def test_verdicts_for_programs():
     rows = [
         summary_row("base", base=True),
         summary_row("A-h1", "reproduced", estimate=0.1, lower=0.05, upper=0.2, p=0.01),
     ]
-    heads, found = columns_and_rows(summary(rows))
-    base, other = (dict(zip(heads, row, strict=True)) for row in found)
-    assert (base["PPL"], base["PPL difference"], base["PPL verdict"]) == (5.0, None, "base")
-    assert (other["PPL difference"], other["PPL p"], other["PPL verdict"]) == (0.1, 0.01, "reproduced")
-    assert other["BLEU verdict"] == "undecided"
+    base, other = lines(summary(rows))
+    assert (base["ppl mean"], base["ppl difference estimate"], base["ppl difference verdict"]) == (5.0, None, None)
+    found = [other[f"ppl difference {part}"] for part in ("estimate", "p", "verdict")]
+    assert found == [0.1, 0.01, "reproduced"] and other["bleu difference verdict"] == "undecided"

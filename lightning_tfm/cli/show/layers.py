@@ -51,12 +51,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"--d_model={d}: must be divisible by {2 * base.h}: {base.h} heads, and two directions")
 
     table = measure_layers([replace(base, layer=name) for name in options["layer"] or LAYERS], d, options)
-    from lightning_tfm.report.analyses import layer_figure, layer_table
+    from lightning_tfm.report.analyses import layer_table
     from lightning_tfm.report.render.text import to_text
 
     print(layer_table.to_json(table) if options["format"] == "json" else to_text(layer_table.blocks(table)), end="")
     if options["figure"]:
-        write_to(Path(options["figure"]), layer_figure.to_svg(table))
+        write_to(Path(options["figure"]), layer_table.to_svg(table))
     if folder is not None:
         write_to(folder / layer_table.FILE, layer_table.to_json(table))
     return 0

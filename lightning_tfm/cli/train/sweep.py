@@ -261,12 +261,14 @@ def _against(made: "Report") -> "Report":
 
 def _said(made: "Report", several: bool) -> "Report":
     """The report, its table with differences and verdicts printed where rows have `several` runs."""
+    from lightning_tfm.report.analyses import factors
     from lightning_tfm.report.charts.study_forest import forest_of
-    from lightning_tfm.report.wording.notes import effects, to_words
+    from lightning_tfm.report.wording.notes import to_words
 
     if several:
         _against(made)
     width = shutil.get_terminal_size((80, 24)).columns
-    print("".join(f"{line}\n" for line in effects(made.summary) if not several), end="")
+    grid = None if several else made.summary.of(factors.ANALYSIS)
+    print("".join(f"{line}\n" for line in factors.notes(grid, made.summary)) if grid else "", end="")
     print(to_words(made.summary, width), forest_text(forest_of(made.summary), width), sep="\n", end="")
     return made

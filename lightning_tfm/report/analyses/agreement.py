@@ -16,12 +16,19 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
-from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
-from lightning_tfm.metrics import METRICS, PPL, PRINTED
+from lightning_tfm.metrics import METRICS, PPL, PRINTED, Metric
+from lightning_tfm.plural_words import numeral, signed
+from lightning_tfm.report.analysis import Analysis
+from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Notes, Section, Table, Text, columns
+from lightning_tfm.report.charts.svg import Scale, bottom_axis, dot, figure, label, left_axis, points, tag
+from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.stats.statistics import left_out_error, rank_correlation
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.to_json import BY_METRIC
 
 Curve = Mapping[int, float]
@@ -135,24 +142,30 @@ class Trained:
     """of the seeds that have one"""
 
 
-def of_rows(
-    rows: Sequence[SummaryRow],
-    curves: Mapping[tuple[str, int], Curve],
-    foreign: Collection[str] = (),
-    miniature: bool = False,
-) -> tuple[Agreement | None, LastEighth | None]:
-    """(`agree`, `last_eighth` of base) of the rows of a table. `curves`: of (row, seed); may be empty.
+def find(cells: Cells, report: Summary) -> Agreement | None:
+    """Of the table's rows and the hidden ones; none where another row than base is the reference."""
+    every = None if report.reference else _rows(cells, report)
+    return every and agree(*every, CALIBRATED_ON if report.scale else ())
 
-    Without the `foreign` ones, which have other pieces than base, so that their perplexities are not comparable.
+
+def find_last_eighth(cells: Cells, report: Summary) -> LastEighth | None:
+    """Of base."""
+    every = _rows(cells, report)
+    return every and last_eighth(every[0])
+
+
+def _rows(cells: Cells, report: Summary) -> tuple[Trained, list[Trained]] | None:
+    """Base, and the rows that are compared with it: not those with other pieces, whose perplexities are not comparable.
+
+    None where base has no scores.
     """
+    rows, curves = [*report.rows, *(report.hidden or [])], cells.comparable.curves
+    foreign = cells.study.foreign(cells.study.base_row)
     every = {row.name: _trained(row, curves) for row in rows}
     trained = {name: row for name, row in every.items() if row.values["ppl"]}
     base = next((trained.get(row.name) for row in rows if row.base), None)
-    if base is None:
-        return None, None
     own = [row.name for row in rows if not (row.base or row.same_as) and row.name not in foreign]
-    compared = [trained[name] for name in own if name in trained]
-    return agree(base, compared, CALIBRATED_ON if miniature else ()), last_eighth(base)
+    return base and (base, [trained[name] for name in own if name in trained])
 
 
 def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Trained:
@@ -213,32 +226,6 @@ def _printed(row: Trained, metric: str) -> float:
 
 def _sizes(rows: Sequence[Trained]) -> np.ndarray:
     return np.array([math.nan if row.parameters is None else row.parameters for row in rows], dtype=float)
-
-
-# --- statistics ---
-
-
-def rank_correlation(x_R: np.ndarray, y_R: np.ndarray) -> Any:
-    """Spearman's, over the last axis, ties at their mean rank; NaN where a side is all equal or has a NaN."""
-    x_R, y_R = map(_ranks, (x_R, y_R))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return (x_R * y_R).sum(-1) / np.sqrt((x_R**2).sum(-1) * (y_R**2).sum(-1))
-
-
-def _ranks(v_R: np.ndarray) -> np.ndarray:
-    """Around their mean, without scipy.stats, which takes a second to import."""
-    v_R = np.asarray(v_R, dtype=float)
-    own_R1, other_1R = v_R[..., :, None], v_R[..., None, :]
-    ranks_R = ((own_R1 > other_1R).sum(-1) - (own_R1 < other_1R).sum(-1)) / 2
-    return np.where(np.isnan(v_R).any(-1, keepdims=True), np.nan, ranks_R)
-
-
-def left_out_error(x_R: np.ndarray, y_R: np.ndarray) -> float:
-    """Root mean square of y less the factor times x, the factor through the origin fitted on the other rows."""
-    xy_R, xx_R = x_R * y_R, x_R * x_R
-    rest_R = xx_R.sum() - xx_R
-    factor_R = np.divide(xy_R.sum() - xy_R, rest_R, out=np.zeros_like(rest_R), where=rest_R != 0)
-    return float(np.sqrt(np.mean((y_R - factor_R * x_R) ** 2)))
 
 
 # --- in the course of training ---
@@ -312,3 +299,185 @@ def _number(value: float) -> float | None:
 def _rounded(value: float) -> float:
     """To six decimals, so that the order of a sum on another machine does not change a byte."""
     return round(float(value), 6) + 0.0
+
+
+# --- in words ---
+
+SPEED = "not converged, so differences partly reflect how fast rows learn"
+
+
+def _figure(value: float | None) -> str:
+    return NOTHING if value is None else numeral(value, "z.2f")
+
+
+FIGURES = ("Rows that differ in the paper, with its sign here", "Rank correlation (Spearman)", "Error in size")
+
+
+def figures(m: Metric, found: MetricAgreement) -> list[str]:
+    """The values of FIGURES in one metric, each beside what needs no experiment; a dash for what is unknown."""
+    signs = (
+        f"{found.with_the_paper} of {found.clear_rows} ({found.if_every_change_is_worse} if every change were worse)"
+    )
+    ranks = f"{_figure(found.spearman)} (parameter count alone {_figure(found.parameter_count_alone)})"
+    errors = found.error_in_size
+    sizes = [NOTHING if x is None else m.size(x) for x in (errors.table, errors.parameter_count, errors.no_difference)]
+    return [signs, ranks, "{} (parameter count alone {}, no difference {})".format(*sizes)]
+
+
+def _line(agreement: Agreement | None, fall: LastEighth | None) -> str:
+    """For the end of a table in a terminal, no break before %; empty where nothing is known."""
+    said = []
+    if agreement is not None:
+        ppl = agreement.ppl
+        said.append(f"{ppl.with_the_paper} of {ppl.clear_rows} rows that differ in the paper have its sign here")
+        if ppl.spearman is not None:
+            alone = f" (parameter count alone {_figure(ppl.parameter_count_alone)})"
+            said.append(f"rank correlation {_figure(ppl.spearman)}" + alone * (ppl.parameter_count_alone is not None))
+    if fall is not None:
+        unbroken = fell(fall).replace(" %", "\N{NO-BREAK SPACE}%")
+        said.append(f"base {unbroken} in the last eighth" + f": {SPEED}" * fall.still_falling)
+    return "; ".join(said)
+
+
+def fell(fall: LastEighth) -> str:
+    """How base's perplexity moved."""
+    percent = 100 * fall.fall
+    return f"rose {-percent:.1f} %" if percent <= -0.05 else f"still fell {max(percent, 0):.1f} %"
+
+
+def notes(found: Agreement, report: Summary) -> list[str]:
+    """Every figure, a sentence for each metric; the course of training."""
+    lines = []
+    for name, one in found.by_metric.items():
+        if one is not None:
+            values = "; ".join(
+                f"{key.lower()} {value}" for key, value in zip(FIGURES, figures(METRICS[name], one), strict=True)
+            )
+            lines.append(f"Agreement with the paper in {METRICS[name].tested_as}, {one.rows} rows: {values}")
+    lines += [clear(found), ERROR_IN_SIZE, FEW_ROWS]
+    if found.calibrated_on:
+        lines.append(f"The shipped training setup was chosen on base and {', '.join(found.calibrated_on)}")
+    if course := found.curve:
+        lines.append(
+            f"Rank correlation in log PPL in the course of training, {course.rows} rows, each at the same share of "
+            f"its own training: {', '.join(map(at, course.points))}"
+        )
+    return lines
+
+
+ERROR_IN_SIZE = (
+    "The error in size is what a factor fitted on the other rows leaves of each row's difference in the paper "
+    "(root mean square)"
+)
+FEW_ROWS = (
+    "Over 19 rows a rank correlation must reach about 0.92 to be told from a parameter count's 0.77 (Williams 1959)"
+)
+
+
+def clear(found: Agreement) -> str:
+    """From where a row is clear."""
+    beyond = {METRICS[name]: one.clear_beyond for name, one in found.by_metric.items() if one}
+    said = [f"{100 * x:.1f} % of {m.prose_name}" if m.log else m.size(x) for m, x in beyond.items()]
+    return (
+        f"A row differs in the paper where its difference to base exceeds the noise of single runs: {', '.join(said)}"
+    )
+
+
+def about(found: Agreement) -> list[str]:
+    """What the figures are, for a page."""
+    said = [
+        f"{clear(found)} (two standard deviations of a difference of two)",
+        f"{ERROR_IN_SIZE}; that of the parameter count is of a factor of its logarithm",
+        FEW_ROWS,
+    ]
+    if against := found.ppl.against_the_paper:
+        said.append(f"Rows that differ in the paper's perplexity and do not have its sign here: {', '.join(against)}")
+    if found.calibrated_on:
+        said.append(f"The shipped training setup was chosen on base and {', '.join(found.calibrated_on)}")
+    return [f"{one}." for one in said]
+
+
+def at(point: CoursePoint) -> str:
+    """One validation."""
+    return f"{100 * point.share:.3g} % {_figure(point.spearman)}"
+
+
+def _fall_sentence(fall: LastEighth) -> str:
+    """A sentence, which is a warning where base was still learning."""
+    said = f"Base's dev perplexity {fell(fall)} over the last eighth of its training"
+    limit = f"{100 * fall.threshold:.0f} %"
+    return said + (f", more than {limit}: {SPEED}" * fall.still_falling)
+
+
+def sections(found: Agreement, report: Summary) -> list[Section]:
+    """Every figure of each metric, what it means, and the course of training."""
+    fall = report.of(LAST_EIGHTH)
+    said = [f"{'Warning: ' * fall.still_falling}{_fall_sentence(fall)}."] if fall else []
+    each = {METRICS[name]: one for name, one in found.by_metric.items() if one}
+    values = [figures(m, one) for m, one in each.items()]
+    heads = columns("figure", *(f"{m.tested_as}, {one.rows} rows" for m, one in each.items()))
+    table = Table("", heads, [list(row) for row in zip(FIGURES, *values, strict=True)])
+    blocks: list[Block] = [Text(said), table, Notes(about(found))]
+    if course := found.curve:
+        caption = (
+            f"Log PPL, {course.rows} rows, each at the same share of its own training. Dashed: the parameter count "
+            "alone. Shaded: the last eighth, over which base's dev perplexity changed by the figure above it."
+        )
+        of_points = "share of the training, rank correlation"
+        heads = columns("step of base", "base's PPL", of_points, words=[of_points])
+        points = [[f"{p.step:,}", f"{p.base_ppl:.2f}", at(p)] for p in course.points]
+        blocks += [
+            Figures([(_course_picture(course, fall), caption)]),
+            Fold("The same as a table", [Table("", heads, points)]),
+        ]
+    return [Section("agreement", "Agreement over all rows", blocks, after="verdicts")]
+
+
+def _course_picture(course: AgreementCourse, fall: LastEighth | None) -> Markup:
+    """Rank correlation with the paper in the course of training; the parameter count's dashed.
+
+    `course`: the summary's `agreement` / `curve`; `fall`: its `last eighth`.
+    """
+    found = [(p, p.spearman) for p in course.points if p.spearman is not None]
+    if not found:
+        return Markup()
+    width, height, left, right, top, bottom = 640, 330, 80, 526, 30, 262
+    null = course.parameter_count_alone
+    values = [rho for _, rho in found] + [0.0, null or 0.0]
+    x, y = Scale(0, 100, left, right), Scale(min(values) - 0.05, 1.0, bottom, top)
+    late = tag("rect", x=x(87.5), y=float(top), width=x(100) - x(87.5), height=float(bottom - top), class_="late")
+    body = late + bottom_axis(x, bottom, top, "share of each row's own training, %")
+    body += left_axis(y, left, right, "Spearman, log PPL")
+    if fall is not None:
+        body += label(right, top - 8, f"base PPL {signed(-100 * fall.fall, 1)} %", "end")
+    if null is not None:
+        body += tag("line", x1=x(0), x2=x(100), y1=y(null), y2=y(null), class_="front")
+        for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):
+            body += label(right + 10, y(null) + 4 + 15 * i, words)
+    line = tag("polyline", points=points([(x(100 * p.share), y(rho)) for p, rho in found]), class_="curve")
+    marks = "".join(dot(x(100 * p.share), y(rho), f"step {p.step} of base, {at(p)}") for p, rho in found)
+    body += tag("g", line + marks, class_="point better")
+    body += label(left - 5, bottom + 52, "base PPL", "end", "tick")
+    known = [p for p, _ in found]
+    for p in known[:: -(-len(known) // 9)]:
+        body += label(x(100 * p.share), bottom + 52, f"{p.base_ppl:.3g}", "middle", "tick")
+    said = f"Rank correlation with the paper in the course of training: {', '.join(map(at, known))}"
+    beside = "" if null is None else f"; the parameter count alone {null:.2f}"
+    return figure(width, height, said + beside, body)
+
+
+LAST_EIGHTH = Analysis(
+    key="last eighth",
+    find=find_last_eighth,
+    notes=lambda fall, report: [_fall_sentence(fall)],
+    brief=lambda fall, report: [] if report.of(ANALYSIS) else [_line(None, fall)],
+    without_tests=True,
+)
+ANALYSIS = Analysis(
+    key="agreement",
+    find=find,
+    sections=sections,
+    notes=notes,
+    brief=lambda found, report: [_line(found, report.of(LAST_EIGHTH))],
+    without_tests=True,
+)

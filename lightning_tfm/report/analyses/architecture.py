@@ -10,10 +10,14 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import attention_type, count_parameters, layer_parameters, memory_parameters
 from lightning_tfm.registry import FEED_FORWARDS, LAYERS, NORMS, SCHEMES
 from lightning_tfm.report.charts.svg import figure, label, number, tag
+from lightning_tfm.study.rows import Row, apply
+from lightning_tfm.study.study import Ablation
 
 WIDTH, COLUMN, GAP, LINE = 720, 264, 14, 15
 """of the picture, of a box, between boxes, of a line of text"""
 ENCODER_X, DECODER_X = 46, 424
+MOST = 20
+"""rows whose architecture a page shows beside base's"""
 
 
 @dataclass(frozen=True)
@@ -251,3 +255,38 @@ def _arrow(places: list[tuple[float, float]]) -> str:
 def drawn_alike(one: Experiment, other: Experiment) -> bool:
     """Whether their pictures have the same boxes."""
     return columns(one) == columns(other) and one.model.N == other.model.N
+
+
+# --- of a study ---
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The architecture of a row."""
+
+    row: str
+    called: str
+    picture: Markup
+
+
+def architectures(study: Ablation) -> tuple[list[Drawn], int]:
+    """That of base first, then those that differ from it in a box; rows that had no room."""
+    first = next((row for row in study.rows if row.name == study.base_row), study.rows[0])
+    base = _true(study, first)
+    drawn, left_out = [Drawn(first.name, first.name, architecture(base, first.name))], 0
+    for row in study.rows:
+        ours = _true(study, row)
+        if row is first or drawn_alike(ours, base):
+            continue
+        if len(drawn) > MOST:
+            left_out += 1
+            continue
+        drawn.append(Drawn(row.name, row.label or row.name, architecture(ours, row.name, base)))
+    return drawn, left_out
+
+
+def _true(study: Ablation, row: Row) -> Experiment:
+    """At its true sizes, with as many pieces as there are."""
+    e = apply(study.base, row).scaled(row.name)
+    V = study.data_of(row).V
+    return replace(e, data=replace(e.data, vocab_size=V))

@@ -29,7 +29,10 @@ from statistics import fmean
 import numpy as np
 
 from lightning_tfm.plural_words import signed
+from lightning_tfm.report.analysis import Analysis
+from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Multiplier, SummaryRow
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.study.cell import SOLVE
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study import Ablation
@@ -147,11 +150,11 @@ def _price(base: SummaryRow, base_curve: MeanCurve, row: SummaryRow, curve: Mean
     return base.flops / row.flops * math.exp(curve.log_step_V[-1] - base_curve.log_step_V[-1])
 
 
-def notes(rows: Sequence[SummaryRow]) -> list[str]:
+def find(cells: Cells, report: Summary) -> list[str] | None:
     """What the multipliers mean, where any row has one, and what was solved for in rows that cost as much as base."""
-    found = [worth for row in rows if (worth := row.worth) is not None]
+    found = [worth for row in report.rows if (worth := row.worth) is not None]
     if not found:
-        return solved(rows)
+        return solved(report.rows) or None
     parts = [
         "worth: compute multiplier, base's steps to the row's perplexity over the row's own steps, read off the dev "
         "curves; over seeds"
@@ -161,7 +164,7 @@ def notes(rows: Sequence[SummaryRow]) -> list[str]:
     parts += ["*: another schedule, or a rate still on its way to zero where the curve is read"] * any(
         m.marked for m in found
     )
-    return ["; ".join(parts), *solved(rows)]
+    return ["; ".join(parts), *solved(report.rows)]
 
 
 def solved(rows: Sequence[SummaryRow]) -> list[str]:
@@ -176,3 +179,13 @@ def solved(rows: Sequence[SummaryRow]) -> list[str]:
             left = f" ({signed(100 * (one / other - 1), 2)} %)" if one and other else ""
             said.setdefault(f"{key} solved for base's {asked[SOLVE]}", []).append(f"{row.name}{left}")
     return [f"{what}: {', '.join(names)}" for what, names in said.items()]
+
+
+ANALYSIS = Analysis(
+    key="worth",
+    find=find,
+    notes=lambda found, report: found,
+    brief=lambda found, report: [] if report.tested else found,
+    json=False,
+    without_tests=True,
+)

@@ -18,26 +18,34 @@ reference word replaces log PPL.
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.metrics import METRICS, PPL
-from lightning_tfm.plural_words import signed
-from lightning_tfm.report.blocks import NOTHING, Table, columns
+from lightning_tfm.plural_words import interval, listed, signed
+from lightning_tfm.report.analysis import Analysis
+from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Notes, Section, Table, columns
+from lightning_tfm.report.charts.chart import apart
+from lightning_tfm.report.charts.panels import short_name
+from lightning_tfm.report.charts.svg import Scale, bottom_line, dot, figure, label, left_axis, points, spanning, tag
+from lightning_tfm.report.intervals import Mark, picture
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.significance import Boots
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import adjusted
-from lightning_tfm.report.wording.word import UNTESTABLE
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.wording.word import DISC, UNTESTABLE
 from lightning_tfm.study.study import Ablation
 
 Combination = tuple[Any, ...]
 NO_SENTENCES = (0.0, 0.0)
+NAMED = 3
+"""effects that a sentence names"""
 
 
 @dataclass(frozen=True)
@@ -127,18 +135,18 @@ def _at(values: Any, key: str) -> Any:
     return values
 
 
-def analyse(cells: Cells, boots: Boots, fixed: bool = True) -> FactorSummary | None:
+def analyse(cells: Cells, fixed: bool = True) -> FactorSummary | None:
     """Main effects, interactions and the heat maps of two fields; None unless the study is a factorial one.
 
-    `boots`: of these cells (evidence.bootstraps); `fixed`: whether their seeds were fixed beforehand.
+    `fixed`: whether seeds were fixed beforehand.
     Effects of combinations that have no run yet are left out.
     """
     found = factorial(cells.study, cells.reference)
     if found is None:
         return None
     factors = [Factor(key, [str(level) for level in levels]) for key, levels in found.levels.items()]
-    metrics = [m for m in cells.metrics if m != PPL.name or not cells.by_word]
-    effects = [effect for metric in metrics for effect in _effects(cells, found, boots, metric, fixed)]
+    metrics = [m for m in cells.metrics if m != PPL.name or not cells.study.by_word]
+    effects = [effect for metric in metrics for effect in _effects(cells, found, metric, fixed)]
     maps = [
         _heat_map(cells, found, first, second, metric)
         for first, second in itertools.combinations(found.levels, 2)
@@ -173,7 +181,7 @@ def _coefficients(found: Factorial, keys: list[str], levels: Mapping[str, Any]) 
     return coefficients
 
 
-def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str, fixed: bool) -> list[Effect]:
+def _effects(cells: Cells, found: Factorial, metric: str, fixed: bool) -> list[Effect]:
     runs = {c: cells.of(row) for c, row in found.rows.items()}
     values = {c: [x.value(metric) for x in own] for c, own in runs.items()}
     order = [c for c, own in values.items() if own]
@@ -186,7 +194,7 @@ def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str, fixed: b
             continue
         c_R = np.array([coefficients.get(c, 0.0) for c in order])
         mean_R = np.array([mean(values[c]) for c in order])
-        noise = _sentences(cells, found, boots, metric, order, c_R)
+        noise = _sentences(cells, found, metric, order, c_R)
         effect = Effect(kind, metric, words, float(c_R @ mean_R))
         tested = _tested(effect, c_R, v_R / n_R, df_R, n_R, noise, S)
         few = (n_R[c_R != 0] < statistics.LEAST).any()
@@ -229,10 +237,11 @@ def _tested(
 
 
 def _sentences(
-    cells: Cells, found: Factorial, boots: Boots, metric: str, order: list[Combination], c_R: np.ndarray
+    cells: Cells, found: Factorial, metric: str, order: list[Combination], c_R: np.ndarray
 ) -> tuple[float, float]:
     """Variances of the contrast between test texts: what no number of seeds makes smaller, and what each training has
     on its own; 0 where they are unknown."""
+    boots = cells.boots
     if metric not in boots:
         return NO_SENTENCES
     whole, own = 0.0, 0.0
@@ -307,11 +316,10 @@ def in_few(effect: Effect) -> str:
     return " × ".join(f"{short(words)} {level}" for words, level in zip(effect.words, levels, strict=True))
 
 
-def line(effect: Effect) -> str:
-    """metric, what is compared, by how much, p."""
-    found, interval, p = numbers(effect)
+def _line(effect: Effect) -> str:
+    found, ends, p = numbers(effect)
     said = f", p {p}" if effect.p is not None else f", {p}" if p else ""
-    told = f"{METRICS[effect.metric].label}, {' × '.join(effect.words)}: {found} {interval}{said}"
+    told = f"{METRICS[effect.metric].label}, {' × '.join(effect.words)}: {found} {ends}{said}"
     return told + (f"; {_unlike(effect)}" if effect.depends_on else "")
 
 
@@ -332,7 +340,7 @@ def numbers(effect: Effect) -> tuple[str, str, str]:
     if effect.lower is None or effect.upper is None:
         return shown(effect.estimate), "", ""
     p = UNTESTABLE if effect.p is None else f"{effect.p:.2g}"
-    return shown(effect.estimate), f"[{shown(effect.lower)}, {shown(effect.upper)}]", p
+    return shown(effect.estimate), interval(effect.lower, effect.upper, shown), p
 
 
 ABOUT = (
@@ -353,3 +361,103 @@ def _row(effect: Effect) -> list[str]:
     told = (cell or NOTHING for cell in numbers(effect))
     beside = _unlike(effect) if effect.depends_on else ""
     return [" × ".join(effect.words), effect.kind, METRICS[effect.metric].label, *told, beside]
+
+
+# --- in the report ---
+
+RING = DISC + "M-2.7 0a2.7 2.7 0 1 0 5.4 0a2.7 2.7 0 1 0-5.4 0z"
+"""of an interaction"""
+
+
+def find(cells: Cells, report: Summary) -> FactorSummary | None:
+    return analyse(cells.comparable, report.looks is None)
+
+
+def lead(found: FactorSummary, report: Summary) -> list[str]:
+    """Main effects that stand out in the metric that decides, the largest first, and what they depend on."""
+    effects = [e for e in found.effects if e.metric == report.primary.name]
+    if not effects:
+        return []
+    kinds = [[e for e in effects if e.kind == kind and stands_out(e)] for kind in ("main", "interaction")]
+    main, together = (sorted(one, key=lambda e: -abs(e.estimate)) for one in kinds)
+    parts = [f"{instead(e)} gives {_sized(e)}" for e in main[:NAMED]]
+    nothing = "No field has a significant effect of its own."
+    said = f"Over all levels of the other fields: {'; '.join(parts)}." if parts else nothing
+    pairs = listed(list(dict.fromkeys(" × ".join(short(w) for w in e.words) for e in together)) or ["none"])
+    said += f" But effects differ with the other fields ({pairs}): read the combinations." * bool(together)
+    alone = " These are intervals without a test: too few seeds." * all(e.p is None for e in effects)
+    return [said + alone * bool(main or together)]
+
+
+def _sized(effect: Effect) -> str:
+    estimate, ends, _ = numbers(effect)
+    return f"{estimate} {METRICS[effect.metric].prose_name} {ends}".rstrip()
+
+
+def notes(found: FactorSummary, report: Summary) -> list[str]:
+    """A line for each effect: metric, what is compared, by how much, p."""
+    return [_line(effect) for effect in found.effects]
+
+
+def sections(found: FactorSummary, report: Summary) -> list[Section]:
+    if not found.effects:
+        return []
+    levels = {factor.key: factor.levels for factor in found.factors}
+    metrics = dict.fromkeys(effect.metric for effect in found.effects)
+    worth = [(_effects_picture(found, metric), "Discs: main effects; rings: interactions.") for metric in metrics]
+    maps = sorted(found.maps, key=lambda one: list(metrics).index(one.metric))
+    drawn = [(interaction(one, levels[one.first], levels[one.second]), "") for one in maps]
+    parallel = "Mean over seeds and the other fields. Lines are parallel where two fields do not interact."
+    blocks: list[Block] = [
+        Figures([one for one in worth if one[0]]),
+        Figures([one for one in drawn if one[0]], small=True),
+        Notes([parallel]),
+        Fold("All effects in numbers", [table(found), Notes([ABOUT])]),
+    ]
+    return [Section("factors", "The effect of each field", blocks)]
+
+
+def _effects_picture(found: FactorSummary, metric: str) -> Markup:
+    """Main effects, then interactions."""
+    of = METRICS[metric]
+    lines = [
+        (short_name(in_few(e), 34), [_mark(e, *(None if v is None else of.shown(v) for v in (e.lower, e.upper)))])
+        for e in found.effects
+        if e.metric == metric
+    ]
+    return picture(lines, of.axis("the first level"), f"Effects of fields on dev {of.label}")
+
+
+def _mark(e: Effect, lower: float | None, upper: float | None) -> Mark:
+    shape = DISC if e.kind == "main" else RING
+    estimate = METRICS[e.metric].shown(e.estimate)
+    return Mark(" × ".join(e.words), estimate, lower, upper, "g0", shape, more=f" ({e.kind})")
+
+
+def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> Markup:
+    """A line for each level of the second field (`across`) over those of the first (`down`)."""
+    metric = METRICS[found.metric]
+    lines = [[(i, row[k]) for i, row in enumerate(found.values) if row[k] is not None] for k in range(len(across))]
+    values = [value for line in lines for _, value in line if value is not None]
+    if not values:
+        return Markup()
+    names = [f"{short(found.second)} {level}" for level in across]
+    width, height, left, top = 420, 300, 50, 26
+    right, bottom = width - 20 - round(8.8 * max(map(len, names))), height - 44
+    x = Scale(-0.2, len(down) - 0.8, left, right)
+    y = spanning(values, bottom, top, log=metric.log)
+    body = bottom_line(x, bottom, {float(i): level for i, level in enumerate(down)}, short(found.first))
+    body += left_axis(y, left, right, f"dev {metric.prose_name}")
+    ends = apart([y(line[-1][1] or 0.0) if line else float(bottom) for line in lines], 14.0, top, bottom)
+    for k, (line, name, end) in enumerate(zip(lines, names, ends, strict=True)):
+        places = [(x(i), y(value), value, down[i]) for i, value in line if value is not None]
+        own = tag("polyline", points=points([(px, py) for px, py, *_ in places]), class_="curve")
+        for px, py, value, level in places:
+            own += dot(px, py, f"{short(found.first)} {level}, {name}: {metric.score(value)}")
+        own += label(right + 8, end + 4, name, class_="label end")
+        body += tag("g", own, class_=f"point g{k % 8}")
+    title = f"Dev {metric.prose_name} by {short(found.first)} and {short(found.second)}"
+    return figure(width, height, title, body)
+
+
+ANALYSIS = Analysis(key="factors", find=find, sections=sections, lead=lead, notes=notes, brief=notes)

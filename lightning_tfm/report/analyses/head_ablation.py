@@ -8,11 +8,13 @@ from markupsafe import Markup
 
 from lightning_tfm.metrics import Metric, chief
 from lightning_tfm.plural_words import signed
+from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.charts.grid import grid
 from lightning_tfm.report.charts.svg import figure, label, standing_alone
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
+from lightning_tfm.report.summary import Summary
 
 CALLED = {
     "encoder": "the encoder's self-attention",
@@ -23,7 +25,7 @@ SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
 Record = Mapping[str, Any]
 
 
-def section(cells: Cells) -> Section:
+def find(cells: Cells, report: Summary) -> list[Block] | None:
     """Of all finished runs that `inspect` looked at."""
     found: list[Block] = []
     for row in cells.study.rows:
@@ -38,7 +40,7 @@ def section(cells: Cells) -> Section:
                 found.append(Fold(f"Every head, with {chief(heads).label}", [*every, Notes([about])]))
             if beams:
                 found += beam_blocks(beams, f"{title}: ")
-    return Section("heads", "Heads and beams", found)
+    return found or None
 
 
 def each(record: Record) -> Iterator[tuple[str, int, int, Record]]:
@@ -107,3 +109,11 @@ def stacked(title: str, pictures: list[tuple[str, Markup]]) -> str:
         parts.append(str(picture).replace("<svg ", f'<svg y="{y + 24}" ', 1))
         y, widest = y + 24 + height, max(widest, width)
     return standing_alone(figure(widest, y, title, "".join(parts)))
+
+
+ANALYSIS = Analysis(
+    key="heads",
+    find=find,
+    sections=lambda found, report: [Section("heads", "Heads and beams", found, after="architecture")],
+    json=False,
+)

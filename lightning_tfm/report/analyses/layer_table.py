@@ -1,15 +1,34 @@
-"""Table 1 of the paper beside what was measured of it (layer_figure.py draws it)."""
+"""Table 1 of the paper beside what was measured of it: operations and seconds of one layer over the length of the
+text."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from markupsafe import Markup
+
+from lightning_tfm.config import Experiment
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
-from lightning_tfm.registry import LAYERS
-from lightning_tfm.report.analyses import layer_figure
+from lightning_tfm.registry import LAYERS, may_act
+from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
+from lightning_tfm.report.charts.svg import (
+    bottom_axis,
+    dot,
+    figure,
+    label,
+    left_axis,
+    points,
+    spanning,
+    standing_alone,
+    tag,
+)
+from lightning_tfm.report.records import Cells
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.schema import read_kept
+from lightning_tfm.study.rows import Row, apply
+from lightning_tfm.study.study_file import folder_of
 
 FILE = "layers.json"
 """in the folder of a study whose report shows the table"""
@@ -29,16 +48,38 @@ def read(path: Path) -> LayerTable | None:
     return read_kept(LayerTable, path, "a table of layers: remove it; lightning-tfm layers makes it again")
 
 
-def sections(table: LayerTable | None, rows: Sequence[tuple[str, str]]) -> list[Section]:
-    """Of a page: the pictures, which answer Table 1, and the numbers. `rows`: (row, its layer type and sizes)."""
-    shown: list[list[Block]] = [[], []]
-    if table is not None:
-        about = "Ring: self-attention begins to cost more than the layer of that line."
-        drawn = Figures([(picture, about) for _, picture in layer_figure.pictures(table)])
-        which = Table("", columns("row", "layer", words=["layer"]), rows)
-        shown = [[drawn, Text(_paths(table))], [*blocks(table), Fold("Which rows have which layers", [which])]]
-    titles = {"layers": "What layer types cost", "costs": "What layer types cost, in numbers"}
-    return [Section(key, title, own) for (key, title), own in zip(titles.items(), shown, strict=True)]
+@dataclass(frozen=True)
+class Costs:
+    """Of a study's layers."""
+
+    table: LayerTable
+    rows: list[tuple[str, str]]
+    """(row, its layer type and sizes)"""
+
+
+def find(cells: Cells, report: Summary) -> Costs | None:
+    table = read(folder_of(cells.root, report.study) / FILE)
+    return table and Costs(table, [(row.name, _layer(cells.study.base, row)) for row in cells.study.rows])
+
+
+def _layer(base: Experiment, row: Row) -> str:
+    m = apply(base, row).scaled(row.name).model
+    sizes = {"neighbourhood": f", r {m.neighbourhood}", "kernel": f", k {m.kernel}"}
+    reach = "".join(text for field, text in sizes.items() if may_act(LAYERS, m.layer, field))
+    equal = ", as many parameters as self-attention" if m.layer_width == "parameters" else ""
+    return f"{m.layer}{reach}, d {m.d_model}{equal}"
+
+
+def sections(found: Costs, report: Summary) -> list[Section]:
+    """The pictures, which answer Table 1, and the numbers."""
+    table, which = found.table, Table("", columns("row", "layer", words=["layer"]), found.rows)
+    about = "Ring: self-attention begins to cost more than the layer of that line."
+    drawn = Figures([(picture, about) for _, picture in pictures(table)])
+    numbers = [*blocks(table), Fold("Which rows have which layers", [which])]
+    return [
+        Section("layers", "What layer types cost", [drawn, Text(_paths(table))], after="forest"),
+        Section("costs", "What layer types cost, in numbers", numbers, after="table"),
+    ]
 
 
 def dearer_from(table: LayerTable) -> str:
@@ -149,3 +190,69 @@ def _ms(seconds: float) -> str:
 def _from(n: float | None, first: int) -> str:
     """`first`: the shortest length measured."""
     return "never here" if n is None else f"below {first}" if n == 0 else f"{n:.0f}"
+
+
+# --- pictures ---
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP = 640, 380, 62, 514, 40
+FLOPS, SECONDS = "FLOPs of one layer", "seconds of one layer"
+
+
+def pictures(table: LayerTable) -> list[tuple[str, Markup]]:
+    """(what it shows, picture), for a page."""
+    said = "over the length of the text, by type"
+    return [(what, figure(WIDTH, HEIGHT, f"{what} {said}", _panel(table, what))) for what in (FLOPS, SECONDS)]
+
+
+def to_svg(table: LayerTable) -> str:
+    """Both, one below the other, as a separate file."""
+    lower = tag("g", _panel(table, SECONDS), transform=f"translate(0 {HEIGHT})")
+    title = "Operations and seconds of one layer over the length of the text, by type"
+    return standing_alone(figure(WIDTH, 2 * HEIGHT, title, _panel(table, FLOPS) + lower))
+
+
+def _panel(table: LayerTable, what: str) -> str:
+    """Lines with their names, a ring where self-attention begins to cost more, and where n is d."""
+    bottom = HEIGHT - 50
+    costs: list[Mapping[int, float]] = [row.flops if what == FLOPS else row.seconds for row in table.rows]
+    lengths = sorted(costs[0])
+    across = spanning(lengths, LEFT, RIGHT, log=True, margin=0)
+    up = spanning([c for one in costs for c in one.values()], bottom, TOP, log=True)
+    parts = [bottom_axis(across, bottom, TOP, "positions of the text, n"), left_axis(up, LEFT, RIGHT, what)]
+    if lengths[0] < table.d_model < lengths[-1]:
+        x = across(table.d_model)
+        parts.append(tag("line", x1=x, x2=x, y1=float(TOP), y2=float(bottom), class_="zero"))
+        parts.append(label(x, TOP - 6, f"n = d = {table.d_model}", "middle"))
+    base = next((c for row, c in zip(table.rows, costs, strict=True) if row.layer == "attention"), None)
+    lowest = 0.0
+    for y, i in sorted((up(one[lengths[-1]]), i) for i, one in enumerate(costs)):
+        row, one = table.rows[i], costs[i]
+        lowest = max(y, lowest + 17)
+        line = tag("polyline", points=points([(across(n), up(one[n])) for n in lengths]), class_="curve")
+        marks = "".join(dot(across(n), up(one[n]), f"{row.short}, n = {n}: {one[n]:.3g}", r=3.0) for n in lengths)
+        ring, met = "", crossing(base, one) if base is not None and one is not base else None
+        if met:
+            words = f"self-attention costs more than {row.short} from n = {met:.0f}"
+            near = up(_between(one, met))
+            ring = tag("circle", cx=across(met), cy=near, r=5.5, class_="front met", data_tip=words)
+        name = label(RIGHT + 10, lowest + 4, row.short, class_="label end")
+        parts.append(tag("g", line + marks + name + ring, class_=f"series g{i % 8}", data_row=row.short))
+    return "".join(parts)
+
+
+def _between(costs: Mapping[int, float], n: float) -> float:
+    """The cost at a length between two measured ones, by straight logarithms."""
+    left, right = max(m for m in costs if m <= n), min(m for m in costs if m >= n)
+    if left == right:
+        return costs[left]
+    scale = spanning([left, right], 0.0, 1.0, log=True, margin=0)
+    return float(costs[left] * (costs[right] / costs[left]) ** scale(n))
+
+
+ANALYSIS = Analysis(
+    key="layers",
+    find=find,
+    sections=sections,
+    closing=lambda found, report: list(filter(None, [dearer_from(found.table)])),
+    json=False,
+)

@@ -1,415 +1,223 @@
-"""Beyond the training length: what each row pays for lines longer than it was trained on, and a verdict on the paper.
+"""What lines beyond the training length cost, in words, as a table and as a line for each row with its seeds' band."""
 
-The paper (3.5) chose sinusoids since they "may allow the model to extrapolate to sequence lengths longer than the ones
-encountered during training". A study with `data.long` scores lines by length (runs/evaluation.py). Here, fixed before a
-study was run:
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-rise        nll per piece over all lines beyond the training length, minus that over the longest lines within it, those
-            of half a training length to a whole one, of one training
-excess      the rise minus the control's. The control is a row that has trained on lines as long as any that is scored
-            (`data.max_len`): what long lines cost by themselves is in its rise. Without a control: the rise
-extrapolates  the excess's 95 % interval ends below TOLERANCE: perplexity beyond rises by less than a tenth
-degrades      it begins above TOLERANCE
-undecided   neither; not testable: fewer than two seeds of the row or of the control
-reach       the farthest class of lengths up to which, class by class from the training length on, the mean excess stays
-            within TOLERANCE; in training lengths, 1 where it does in none
+from markupsafe import Markup
 
-Intervals are stats/statistics.py's: noise of trainings (seeds; variances moderated over the rows) and of the test
-lines (paired bootstrap, all runs on the same resamples). Rows against base in nll per piece beyond: better or worse by
-p, corrected over the rows by Benjamini and Hochberg; without p where the row or base has fewer seeds than a verdict
-needs (statistics.LEAST), or seeds were added by looks at other tests (`--seeds auto`). A row with one seed, or one
-beside a control or base with one, has an estimate and no interval, p or word.
-
-The sentence is of base where it has sinusoids, beside rows with learned positions:
-
-supported           base extrapolates
-contradicted        base degrades, and the interval of some learned row allows base no gain of TOLERANCE over it
-supported in part   base degrades, and has less nll per piece beyond than every learned row (intervals above 0)
-undecided           all else
-
-The lengths of all this are those of the longer side; figures tell source and target apart.
-"""
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import mean
-
-import numpy as np
-
-from lightning_tfm.registry import SCHEMES
-from lightning_tfm.report.analyses.length_extrapolation_records import LongRun, LongRuns, read_runs
+from lightning_tfm.metrics import OF_TEXT
+from lightning_tfm.plural_words import interval, listed, signed
+from lightning_tfm.report.analyses.length_extrapolation_statistics import (
+    CARRIES,
+    FALLS_OFF,
+    BeyondRow,
+    BeyondSummary,
+    LengthPoint,
+    analyse,
+)
+from lightning_tfm.report.analysis import Analysis
+from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, Widest
+from lightning_tfm.report.charts.chart import apart
+from lightning_tfm.report.charts.panels import BASE, row_classes, short_names
+from lightning_tfm.report.charts.svg import (
+    Scale,
+    bottom_axis,
+    dot,
+    figure,
+    label,
+    left_axis,
+    points,
+    spanning,
+    tag,
+)
+from lightning_tfm.report.pages.document import p_value
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import Interval, Spread
-from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
-from lightning_tfm.report.stats.resampling import resamples
-from lightning_tfm.report.stats.statistics import (
-    ALPHA,
-    LEAST,
-    Differences,
-    Estimate,
-    compare,
-    joined,
-    moderated,
-    prior_df,
-    sentence_noise,
-)
-from lightning_tfm.report.wording.word import BETTER, CONTRADICTED, UNDECIDED, UNTESTABLE, WORSE
-from lightning_tfm.runs.record import LengthClass
-from lightning_tfm.schema import OPTIONAL
-from lightning_tfm.study.rows import apply
-from lightning_tfm.study.study import Ablation
+from lightning_tfm.report.row import Interval, Spread, SummaryRow
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.tables import columns
+from lightning_tfm.report.wording.word import OPEN, Word
 
-TOLERANCE = 0.1
-"""nats per piece: a perplexity a tenth higher"""
-CARRIES, FALLS_OFF = "extrapolates", "degrades"
-SUPPORTED, IN_PART = "supported", "supported in part"
-SENTENCE = (
-    "[Sinusoids] may allow the model to extrapolate to sequence lengths longer than the ones encountered during "
-    "training."
-)
-SIDES = ("source", "target", "longer")
+NAMED = 3
+"""rows that a sentence names"""
+METRICS = {"nll": "NLL per token", OF_TEXT.name: OF_TEXT.label, "ratio": "length ratio, translation over reference"}
+SIDES = ("source", "target")
+WIDTH, HEIGHT = 620, 400
+ENDS = 170
+"""for the names at the ends, as large as a phone has them (templates/pictures.css)"""
+LINES = 5
+"""of a class, below which it is not drawn: a score of fewer lines is noise"""
 
 
-@dataclass(frozen=True)
-class LengthPoint:
-    """One class of lengths, in training lengths: above … upto."""
+def pictures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[tuple[Markup, str]]:
+    """By the source's length and by the target's, with their titles; none where there is nothing to draw.
 
-    above: float
-    upto: float
-    sentences: int
-    nll: Spread
-    """per piece"""
-    bleu: Spread | None = field(metadata=OPTIONAL)
-    """None, as are the next two, of a text without a source"""
-    ratio: Spread | None = field(metadata=OPTIONAL)
-    """pieces of the translations over those of the references"""
-    early: float | None = field(metadata=OPTIONAL)
-    """share of translations with less than half of their references' pieces"""
+    `rows`: of the report, for their colours and labels.
+    """
+    classes, names = row_classes(rows), short_names(rows, 17)
+    return [
+        (_drawn(found.rows, classes, names, side, metric), f"{title}, by the {side}'s length")
+        for metric, title in METRICS.items()
+        for side in SIDES
+        if any(getattr(point, metric) is not None for row in found.rows for point in row.points[side])
+    ]
 
 
-@dataclass(frozen=True)
-class BeyondRow:
-    """A row within and beyond the training length; means over seeds."""
-
-    row: str
-    n: int
-    within: float
-    """nll per piece"""
-    beyond: float
-    excess: Interval | None
-    """rise of the nll per piece, less the control's; None for the control"""
-    word: str
-    """extrapolates, degrades, undecided, not testable; control"""
-    reach: float
-    """in training lengths"""
-    against: Interval | None
-    """nll per piece beyond, less base's; None for base"""
-    p: float | None
-    """of that, corrected"""
-    compared: str
-    """better, worse, undecided, not testable; empty for base"""
-    bleu_within: float | None = field(metadata=OPTIONAL)
-    """None, as are the next three, of a text without a source"""
-    bleu_beyond: float | None = field(metadata=OPTIONAL)
-    ratio: float | None = field(metadata=OPTIONAL)
-    """of lengths, beyond, as is `early`"""
-    early: float | None = field(metadata=OPTIONAL)
-    points: dict[str, list[LengthPoint]]
-    """by source, target, longer"""
+def _drawn(rows: Sequence[BeyondRow], classes: dict[str, str], names: dict[str, str], side: str, metric: str) -> Markup:
+    left, right, top, bottom = 46, WIDTH - ENDS, 26, HEIGHT - 44
+    lines = {row.row: _line(row, side, metric) for row in rows}
+    lines = {name: line for name, line in lines.items() if line}
+    ends = [upto for line in lines.values() for upto, _ in line]
+    values = [value for line in lines.values() for _, s in line for value in (s.lowest, s.highest)]
+    if not values:
+        return figure(WIDTH, HEIGHT, f"{METRICS[metric]}: no class has {LINES} lines", "")
+    x = Scale(0, max(ends), left, right)
+    y = spanning([0.0, *values] if metric != "nll" else values, bottom, top)
+    body = bottom_axis(x, bottom, top, f"length of the {side} / training length") + left_axis(
+        y, left, right, METRICS[metric]
+    )
+    body += tag("line", x1=x(1), x2=x(1), y1=float(top), y2=float(bottom), class_="zero")
+    body += label(x(1) + 4, top + 10, "longest trained on", class_="tick")
+    for name, line in lines.items():
+        body += _series(name, line, x, y, classes[name])
+    places = apart([y(line[-1][1].mean) for line in lines.values()], 17.0, top, bottom)
+    for name, place in zip(lines, places, strict=True):
+        at = label(right + 6, place + 4, names[name], class_="label end")
+        body += tag("g", at, class_=f"named {classes[name]}", data_row=name)
+    return figure(WIDTH, HEIGHT, f"{METRICS[metric]} by the {side}'s length in training lengths", body)
 
 
-@dataclass(frozen=True)
-class BeyondSummary:
-    """What lines beyond the training length cost."""
-
-    limit: int
-    """the training length, in pieces with the end token"""
-    split: str
-    lines: int
-    tolerance: float
-    control: str | None
-    sentence: str | None
-    """the paper's; None where the study does not ask for it"""
-    verdict: str | None
-    why: str
-    rows: list[BeyondRow]
-    missing: list[str]
-    """runs without it, and why"""
+def _line(row: BeyondRow, side: str, metric: str) -> list[tuple[float, Spread]]:
+    """(middle of the class, scores) of every class with lines enough."""
+    points = [(_middle(p), getattr(p, metric), p.sentences) for p in row.points[side]]
+    return [(at, score) for at, score, sentences in points if score is not None and sentences >= LINES]
 
 
-def analyse(cells: Cells, fixed: bool = True) -> BeyondSummary | None:
-    """None where the study scores nothing by length, or has no run yet. `fixed`: its seeds were, beforehand."""
-    study, data = cells.study, cells.study.base.data
-    if not data.long or not cells.filled:
-        return None
-    found, twins = read_runs(cells), study.twins()
-    names = [row.name for row in study.rows if found.of(row.name) and row.name not in twins]
-    control = _control(study, found, names)
-    measured = Measured.of(found, names)
-    excess, against = _excess(measured, control), _against(measured, study.base_row, fixed)
-    rows = [_row(found, name, control, excess.get(name), against.get(name)) for name in names]
-    word, why = judged(study, {row.row: row for row in rows})
-    return BeyondSummary(
-        limit=data.training_length,
-        split=data.long,
-        lines=len(found.of(names[0])[0].lines_S3) if names else 0,
-        tolerance=TOLERANCE,
-        control=control,
-        sentence=SENTENCE if word else None,
-        verdict=word,
-        why=why,
-        rows=rows,
-        missing=found.missing,
+def _middle(point: LengthPoint) -> float:
+    return (point.above + point.upto) / 2
+
+
+def _series(name: str, line: Sequence[tuple[float, Spread]], x: Scale, y: Scale, class_: str) -> str:
+    area = [(x(at), y(s.highest)) for at, s in line] + [(x(at), y(s.lowest)) for at, s in reversed(line)]
+    content = tag("polygon", points=points(area), class_="band")
+    content += tag("polyline", points=points([(x(at), y(s.mean)) for at, s in line]), class_="curve")
+    for at, s in line:
+        told = f"{name}, {at:g} training lengths: {s.mean:.3g} ({s.lowest:.3g} to {s.highest:.3g})"
+        content += dot(x(at), y(s.mean), told)
+    dashed = " base" if class_ == BASE else ""
+    return tag("g", content, class_=f"series {class_}{dashed}", data_row=name, data_tip=name)
+
+
+def find(cells: Cells, report: Summary) -> BeyondSummary | None:
+    """Of the rows that the report shows."""
+    found = analyse(cells.comparable, report.looks is None)
+    shown = {row.name for row in report.rows}
+    return found and replace(found, rows=[row for row in found.rows if row.row in shown])
+
+
+def lead(found: BeyondSummary, report: Summary) -> list[str]:
+    """Which rows extrapolate beyond the training length."""
+    called = {row.name: row.called for row in report.rows}
+    by_word: dict[str, list[str]] = {}
+    for row in found.rows:
+        by_word.setdefault(row.word, []).append(called[row.row])
+    verbs = {CARRIES: ("extrapolates", "extrapolate"), FALLS_OFF: ("degrades", "degrade")}
+    parts = []
+    for word, verb in verbs.items():
+        if names := by_word.get(word):
+            count = "every row" if len(names) == len(called) else f"{len(names)} rows"
+            who = listed(names) if len(names) <= NAMED else count
+            parts.append(f"{who} {verb[who != 'every row' and len(names) > 1]}")
+    rest = [n for word, names in by_word.items() if word in OPEN for n in names]
+    parts += [f"{len(rest)} {'are' if len(rest) > 1 else 'is'} undecided"] * bool(rest)
+    ahead = [(x.estimate, r.row) for r in found.rows if r.compared == Word.BETTER and (x := r.against)]
+    best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
+    least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""
+    sizes = ", ".join(signed(x, 2) for x, _ in best)
+    least += f" ({sizes} nats per token against base)." * bool(best)
+    return [f"Beyond the training length {listed(parts)}.{least}"] if parts else []
+
+
+def sections(found: BeyondSummary, report: Summary) -> list[Section]:
+    said = Text([words] if (words := verdict(found)) else [])
+    table = [_table(found, columns.labels(report.rows))] * bool(found.rows)
+    blocks = [said, *_figures(found, report.rows), *table, Notes(about(found))]
+    return [Section("beyond", "Beyond the training length", blocks)]
+
+
+def _figures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
+    made, names = pictures(found, rows), [row.row for row in found.rows]
+    about = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
+    of_translations = Fold(f"{OF_TEXT.label} and the length of translations", [Figures(made[2:], rows=names)])
+    return [Figures(made[:2], rows=names, about=about)] * bool(made) + [of_translations] * bool(made[2:])
+
+
+def _table(found: BeyondSummary, labels: Mapping[str, str]) -> Widest:
+    """Without the columns for which there is no room."""
+    over = RISE if found.control is None else replace(RISE, head=f"rise over {found.control}'s [95 %]")
+    shown = SHOWN if translated(found) else SHOWN[: -len(OF_TRANSLATIONS)]
+    heads = [over if column is RISE else column for column, _ in shown]
+    cells = [[columns.titled(r.row, labels), *(cell(r) for _, cell in shown[1:])] for r in found.rows]
+    wide = Table("", heads, cells)
+    kept = [i for i, column in enumerate(wide.columns) if column.lines]
+    short = replace(wide, columns=[wide.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in wide.rows])
+    return Widest(
+        [(replace(wide, columns=[replace(c, lines="") for c in wide.columns]), Notes([])), (short, Notes([]))]
     )
 
 
-def _control(study: Ablation, found: LongRuns, names: Sequence[str]) -> str | None:
-    """The row that has trained on lines as long as any that is scored; of several the one nearest to base."""
-    rows = {row.name: row for row in study.rows}
-    seen = []
-    for name in names:
-        farthest = max(run.lines_S3[:, 1:].max() for run in found.of(name))
-        if apply(study.base, rows[name]).data.max_len >= farthest:
-            seen.append(name)
-    return min(seen, key=lambda name: len(rows[name].change), default=None)
+def written(found: Interval | None) -> str:
+    """+0.12 [+0.10, +0.14]; a dash for none."""
+    if found is None or found.estimate is None:
+        return NOTHING
+    return f"{signed(found.estimate, 2)} {interval(found.lower, found.upper, lambda x: signed(x, 2))}".rstrip()
 
 
-# --- statistics ---
+RISE = Column("rise [95 %]", lines="rise [95 %]")
+OF_TRANSLATIONS: list[tuple[Column, Callable[[BeyondRow], str]]] = [
+    (Column(f"{OF_TEXT.label} within"), lambda r: f"{r.bleu_within:.1f}"),
+    (Column(f"{OF_TEXT.label} beyond"), lambda r: f"{r.bleu_beyond:.1f}"),
+    (Column("length ratio", lines="ratio"), lambda r: f"{r.ratio:.2f}"),
+    (Column("early %"), lambda r: f"{100 * (r.early or 0):.0f}"),
+]
+SHOWN: list[tuple[Column, Callable[[BeyondRow], str]]] = [
+    (Column("row", True, lines="row"), lambda r: r.row),
+    (Column("n"), lambda r: str(r.n)),
+    (Column("NLL within", lines="within"), lambda r: f"{r.within:.3f}"),
+    (Column("NLL beyond", lines="beyond"), lambda r: f"{r.beyond:.3f}"),
+    (RISE, lambda r: written(r.excess)),
+    (Column("verdict", True, lines="verdict"), lambda r: r.word),
+    (Column("reach", lines="reach"), lambda r: f"{r.reach:g} ×"),
+    (Column("beyond, less base's [95 %]"), lambda r: written(r.against)),
+    (Column("p (BH)"), lambda r: p_value(r.p)),
+    (Column("against base", True), lambda r: r.compared),
+    *OF_TRANSLATIONS,
+]
+"""columns with their cells; those that stay where there is little room have a head for there"""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """All runs on the lines, resampled and not. R rows, U runs, B resamples."""
-
-    names: list[str]
-    row_U: np.ndarray
-    rise_U: np.ndarray
-    rise_UB: np.ndarray
-    beyond_U: np.ndarray
-    """nll per piece beyond the training length"""
-    beyond_UB: np.ndarray
-    S: int
-
-    @classmethod
-    def of(cls, found: LongRuns, names: list[str]) -> "Measured":
-        runs = [(i, run) for i, name in enumerate(names) for run in found.of(name)]
-        if not runs:
-            empty = np.zeros((0, 1))
-            return cls([], empty[:, 0].astype(int), empty[:, 0], empty, empty[:, 0], empty, 0)
-        S = len(runs[0][1].lines_S3)
-        sums_2U2 = [np.stack([_sums(run)[:, part] for _, run in runs], 1) for part in range(2)]
-        once, many = np.ones((1, S)), resamples(S)
-        (within_1U, beyond_1U), (within_BU, beyond_BU) = (
-            [_per_piece(counts, part) for part in sums_2U2] for counts in (once, many)
-        )
-        rows = np.array([i for i, _ in runs])
-        rise_U, rise_UB = (beyond_1U - within_1U)[0], (beyond_BU - within_BU).T
-        return cls(list(names), rows, rise_U, rise_UB, beyond_1U[0], beyond_BU.T, S)
-
-    def moments(self, values_U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(mean, sample variance, runs) of each row."""
-        each = [values_U[self.row_U == i] for i in range(len(self.names))]
-        variances = [one.var(ddof=1) if len(one) > 1 else 0.0 for one in each]
-        return np.array([one.mean() for one in each]), np.array(variances), np.array([float(len(one)) for one in each])
-
-    def ordered(self, first: str) -> "Measured":
-        """With the row `first` in front, as `statistics.compare` takes it."""
-        names = [first, *(name for name in self.names if name != first)]
-        row_U = np.array([names.index(self.names[i]) for i in self.row_U])
-        return Measured(names, row_U, self.rise_U, self.rise_UB, self.beyond_U, self.beyond_UB, self.S)
+def verdict(found: BeyondSummary) -> str:
+    """“Sentence” word (why); empty where the study does not ask for it."""
+    return f"“{found.sentence}” {found.verdict} ({found.why})" if found.sentence else ""
 
 
-def _sums(run: LongRun) -> np.ndarray:
-    """[S, 2, 2]: (nll, pieces) of each line, in the part within the training length and in the part beyond it."""
-    within, beyond = sorted(run.at("both").items())
-    longer_S = run.lines_S3[:, 1:].max(1) / run.by_length.limit
-    parts = [(longer_S > part.above) & (longer_S <= part.upto) for _, part in (within, beyond)]
-    return np.stack([run.lines_S3[:, :2] * part[:, None] for part in parts], 1)
+def about(found: BeyondSummary) -> list[str]:
+    """What the numbers are."""
+    rise = "rise: NLL per token beyond less that within"
+    if found.control is not None:
+        rise += f", less the same of {found.control}, which trained on lines of all these lengths"
+    told = [
+        f"{found.lines} lines of '{found.split}', lengths in multiples of the training length of {found.limit} tokens, "
+        "end token included; within: the longer side has half to all of it",
+        rise,
+        f"extrapolates, degrades: the 95 % interval of the rise is below, above {found.tolerance:g} nats per token; "
+        "reach: how far its mean stays below, class by class",
+    ]
+    ratio = "length ratio and early (less than half of the reference's tokens): of the translations beyond"
+    return [*told, *[ratio] * translated(found), *found.missing]
 
 
-def _per_piece(counts_BS: np.ndarray, sums_SU2: np.ndarray) -> np.ndarray:
-    """[B, U]: nll over pieces, of lines that occur so often."""
-    nll_BU, pieces_BU = (counts_BS @ sums_SU2[..., k] for k in range(2))
-    return nll_BU / np.maximum(pieces_BU, 1)
+def translated(found: BeyondSummary) -> bool:
+    return all(row.bleu_beyond is not None for row in found.rows)
 
 
-def _excess(measured: Measured, control: str | None) -> dict[str, Estimate]:
-    """row -> its rise, less the control's where there is one."""
-    if control is not None:
-        m = measured.ordered(control)
-        return _each(m.names, _compared(m, m.rise_U, m.rise_UB))
-    return _each(measured.names, _alone(measured)) if measured.names else {}
-
-
-def _against(measured: Measured, base: str | None, fixed: bool) -> dict[str, tuple[Estimate, float]]:
-    """row -> its nll per piece beyond less base's, and p corrected over the rows; NaN unless seeds were `fixed`."""
-    if base not in measured.names or base is None:
-        return {}
-    m = measured.ordered(base)
-    found = _compared(m, m.beyond_U, m.beyond_UB)
-    seeds_R = np.bincount(m.row_U, minlength=len(m.names))
-    enough_R = fixed & (np.minimum(seeds_R, seeds_R[0]) >= LEAST)
-    p_R = benjamini_hochberg(np.where(enough_R, found.p, np.nan))
-    each = _each(m.names, found)
-    return {name: (each[name], float(p)) for name, p in zip(m.names, p_R, strict=True) if name != base}
-
-
-def _compared(m: Measured, values_U: np.ndarray, boot_UB: np.ndarray) -> Differences:
-    """Untested where the row or the first one has a single seed, though the other rows would lend it a variance."""
-    mean_R, variance_R, n_R = m.moments(values_U)
-    found = compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, m.row_U, len(m.names), m.S), m.S)
-    several_R = (n_R > 1) & (n_R[0] > 1)
-    return replace(found, se=np.where(several_R, found.se, np.nan), p=np.where(several_R, found.p, np.nan))
-
-
-def _alone(m: Measured) -> Estimate:
-    """Every row's own rise: `compare` without the other row's part."""
-    mean_R, variance_R, n_R = m.moments(m.rise_U)
-    zero_1B = np.zeros((1, m.rise_UB.shape[1]))
-    noise = sentence_noise(np.concatenate((zero_1B, m.rise_UB)), np.append(0, m.row_U + 1), len(m.names) + 1, m.S)
-    shared_R, own_R = noise.shared[1:], noise.own[1:]
-    v_R, f_R = moderated(variance_R, n_R - 1, prior_df(variance_R[None], n_R - 1))
-    most = (n_R - 1).sum(keepdims=True)
-    squared_R, df_R, _ = joined(v_R / n_R, f_R, shared_R, shared_R + own_R / n_R, most, m.S)
-    return Estimate(mean_R, np.where(n_R > 1, np.sqrt(squared_R), np.nan), df_R)
-
-
-def _each(names: Sequence[str], found: Estimate) -> dict[str, Estimate]:
-    parts = zip(names, *(np.asarray(x).tolist() for x in (found.estimate, found.se, found.df)), strict=True)
-    return {name: Estimate(estimate, se, df) for name, estimate, se, df in parts}
-
-
-def _interval(found: Estimate) -> Interval:
-    """Without ends where the seeds allow none."""
-    lower, upper = (float(x) for x in found.interval(ALPHA))
-    known = np.isfinite(lower) and np.isfinite(upper) and lower < upper
-    return Interval(float(found.estimate), lower if known else None, upper if known else None)
-
-
-# --- one row ---
-
-
-def _row(
-    found: LongRuns, name: str, control: str | None, excess: Estimate | None, against: tuple[Estimate, float] | None
-) -> BeyondRow:
-    runs = found.of(name)
-    within, beyond = ([run.at("both")[upto] for run in runs] for upto in sorted(runs[0].at("both")))
-    shown = None if excess is None or name == control else _interval(excess)
-    to_base = None if against is None else _interval(against[0])
-    return BeyondRow(
-        row=name,
-        n=len(runs),
-        within=mean(map(_nll, within)),
-        beyond=mean(map(_nll, beyond)),
-        excess=shown,
-        word="control" if name == control else _word(shown),
-        reach=_reach(found, name, control),
-        against=to_base,
-        p=None if against is None or np.isnan(against[1]) else against[1],
-        compared="" if against is None else _better(against),
-        bleu_within=_mean([one.bleu for one in within]),
-        bleu_beyond=_mean([one.bleu for one in beyond]),
-        ratio=_mean([_share(one.pieces, one.tokens) for one in beyond]),
-        early=_mean([_share(one.early, one.sentences) for one in beyond]),
-        points={side: _points(runs, side) for side in SIDES},
-    )
-
-
-def _nll(one: LengthClass) -> float:
-    return one.nll / one.tokens
-
-
-def _share(part: int | None, whole: int) -> float | None:
-    return None if part is None else part / whole
-
-
-def _known(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    return mean(known) if (known := _known(values)) else None
-
-
-def _spread(values: Sequence[float | None]) -> Spread | None:
-    return Spread.of(known) if (known := _known(values)) else None
-
-
-def _word(excess: Interval | None) -> str:
-    if excess is None or excess.lower is None or excess.upper is None:
-        return UNTESTABLE
-    return CARRIES if excess.upper <= TOLERANCE else FALLS_OFF if excess.lower > TOLERANCE else UNDECIDED
-
-
-def _better(against: tuple[Estimate, float]) -> str:
-    found, p = against
-    if np.isnan(p):
-        return UNTESTABLE
-    return UNDECIDED if p >= ALPHA else BETTER if found.estimate < 0 else WORSE
-
-
-def _reach(found: LongRuns, name: str, control: str | None) -> float:
-    rises = _rises(found.of(name))
-    expected = _rises(found.of(control)) if control else dict.fromkeys(rises, 0.0)
-    reach = 1.0
-    for upto, rise in rises.items():
-        if rise - expected.get(upto, 0.0) > TOLERANCE:
-            break
-        reach = upto
-    return reach
-
-
-def _rises(runs: Sequence[LongRun]) -> dict[float, float]:
-    """End of each class beyond the training length -> mean nll per piece above that within it."""
-    found: dict[float, list[float]] = {}
-    for run in runs:
-        within = _nll(run.at("both")[1.0])
-        for upto, one in sorted(run.at("longer").items()):
-            if upto > 1:
-                found.setdefault(upto, []).append(_nll(one) - within)
-    return {upto: mean(values) for upto, values in found.items()}
-
-
-def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
-    """The classes that have lines: the same in all runs, as they score the same lines."""
-    made = []
-    for upto in sorted(runs[0].at(side)):
-        each = [run.at(side)[upto] for run in runs]
-        made.append(
-            LengthPoint(
-                above=each[0].above,
-                upto=upto,
-                sentences=each[0].sentences,
-                nll=Spread.of([_nll(one) for one in each]),
-                bleu=_spread([one.bleu for one in each]),
-                ratio=_spread([_share(one.pieces, one.tokens) for one in each]),
-                early=_mean([_share(one.early, one.sentences) for one in each]),
-            )
-        )
-    return made
-
-
-# --- the paper's sentence ---
-
-
-def judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, str]:
-    """The verdict on the sentence and why; None where the study does not ask for it."""
-    positions = {row.name: apply(study.base, row).model.positions for row in study.rows if len(row.change) <= 1}
-    base = rows.get(study.base_row or "")
-    learned = [rows[name] for name in rows if SCHEMES.traits(positions.get(name, "")).ends_at]
-    if base is None or positions.get(base.row) != "sinusoidal" or not learned:
-        return None, ""
-    told = f"{base.row} {base.word}"
-    if base.word == CARRIES:
-        return SUPPORTED, told
-    if base.word != FALLS_OFF:
-        return (UNTESTABLE if base.word == UNTESTABLE else UNDECIDED), told
-    gains = [row.against for row in learned]  # learned less base: above 0 where base is better
-    names = " and ".join(row.row for row in learned)
-    if any(gain is None or gain.lower is None or gain.upper is None for gain in gains):
-        return UNTESTABLE, f"{told}; too few seeds of {names}"
-    if any(gain.upper < TOLERANCE for gain in gains if gain and gain.upper is not None):
-        return CONTRADICTED, f"{told}, and is not better than {names} by {TOLERANCE:g} nats per token"
-    if all(gain.lower > 0 for gain in gains if gain and gain.lower is not None):
-        return IN_PART, f"{told}, less than {names}"
-    return UNDECIDED, f"{told}; not known whether less than {names}"
+ANALYSIS = Analysis(key="beyond the training length", find=find, sections=sections, lead=lead, in_text=True)

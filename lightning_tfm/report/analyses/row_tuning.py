@@ -1,28 +1,27 @@
 """Which value every row of a tuned study took (`sweep --tune`), of how many, and what the choice cost."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from lightning_tfm.report import selection_error
+from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Notes, Section, Table, Text, columns
-from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.records import Cells
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.study.row_tuning import TuningSummary, at_edge
 
 
-def weighed(tuning: TuningSummary | None, rows: Sequence[SummaryRow]) -> TuningSummary | None:
+def find(cells: Cells, report: Summary) -> TuningSummary | None:
     """With how open every choice is, by the noise of the table's rows."""
+    tuning, rows = cells.tuning, [*report.rows, *(report.hidden or [])]
     if tuning is None:
         return None
     found = selection_error.weigh(tuning, {row.name: [math.log(x) for x in row.ppl.by_seed.values()] for row in rows})
     return replace(tuning, rows=[replace(r, other=found[r.row].other) if r.row in found else r for r in tuning.rows])
 
 
-def notes(tuning: TuningSummary | None) -> list[str]:
-    """In words; empty where nothing was tuned."""
-    if tuning is None:
-        return []
+def notes(tuning: TuningSummary, report: Summary) -> list[str]:
     tried, seeds = ", ".join(map(str, tuning.values)), ", ".join(map(str, tuning.seeds))
     return [
         f"tuned: every row at its best {tuning.key} of {len(tuning.values)} ({tried}), chosen by dev PPL at seed "
@@ -64,21 +63,18 @@ def _taken(tuning: TuningSummary) -> dict[str, list[str]]:
     return found
 
 
-def best_of(tuning: TuningSummary | None, row: str) -> Any:
-    """The value that a row took; None where nothing was tuned, or the row joined later."""
-    return next((one.value for one in tuning.rows if one.row == row), None) if tuning else None
+def best_of(tuning: TuningSummary, row: str) -> Any:
+    """The value that a row took; None where the row joined later."""
+    return next((one.value for one in tuning.rows if one.row == row), None)
 
 
-def section(tuning: TuningSummary | None) -> Section:
-    """Of a page."""
-    title = "How every row was tuned"
-    if tuning is None:
-        return Section("tuning", title)
+def sections(tuning: TuningSummary, report: Summary) -> list[Section]:
     about = [
         "mean over the tuning seeds",
         "the cost is that of trying every value for every row, before the first of the seeds that are shown",
     ]
-    return Section("tuning", title, [Text(notes(tuning)), table(tuning), Notes(about)])
+    blocks = [Text(notes(tuning, report)), table(tuning), Notes(about)]
+    return [Section("tuning", "How every row was tuned", blocks, after="verdicts")]
 
 
 def table(tuning: TuningSummary) -> Table:
@@ -90,3 +86,6 @@ def table(tuning: TuningSummary) -> Table:
     ]
     title = f"Dev PPL by row and its choice (down) and {tuning.key} (across), seed {', '.join(map(str, tuning.seeds))}"
     return Table(title, columns("", *map(str, tuning.values)), rows)
+
+
+ANALYSIS = Analysis(key="tuning", find=find, sections=sections, notes=notes, brief=notes, without_tests=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
 from lightning_tfm.report.charts.svg import (
     Scale,
@@ -22,7 +23,8 @@ from lightning_tfm.report.charts.svg import (
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Spread
-from lightning_tfm.report.tables.columns import titled
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.tables.columns import labels, titled
 from lightning_tfm.study.rows import apply
 
 KINDS = ("encoder", "decoder", "cross")
@@ -80,7 +82,7 @@ class SoftmaxSummary:
         return [row for row in self.rows if row.alone and row.kind == ALL]
 
 
-def softmax(cells: Cells) -> SoftmaxSummary | None:
+def find(cells: Cells, report: Summary) -> SoftmaxSummary | None:
     """None where nothing was collected (inference/softmax.py says what is counted)."""
     rows: list[SoftmaxRow] = []
     facts: tuple[float, int] | None = None
@@ -153,15 +155,32 @@ FOOTNOTE = (
 )
 
 
-def section(summary: SoftmaxSummary | None, labels: Mapping[str, str]) -> Section:
-    """Empty where nothing was collected of rows with other scores or d_k."""
-    if summary is None or not summary.varied:
-        return Section("softmax", "")
+def lead(found: SoftmaxSummary, report: Summary) -> list[str]:
+    """How many softmaxes each kind of scores leaves saturated, by d_k."""
+    if not found.varied:
+        return []
+    by_scores: dict[str, list[SoftmaxRow]] = {}
+    for row in found.drawn():
+        if row.when == "end":
+            by_scores.setdefault(row.scores, []).append(row)
+    parts = []
+    for scores, rows in by_scores.items():
+        rows.sort(key=lambda row: row.d_k)
+        ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
+        parts.append(f"{scores} {' and '.join(f'{100 * r.saturated.mean:.2g} % at d_k {r.d_k}' for r in ends)}")
+    return [f"Softmaxes saturated at the end of the training: {'; '.join(parts)}."]
+
+
+def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
+    """None where no rows with other scores or d_k were collected."""
+    if not summary.varied:
+        return []
+    called = labels(report.rows)
     lines = "Solid: at the end of the training; dashed: with the weights it began with. Bars span the seeds."
     pictures = [(_picture(summary.drawn(), which, what), lines) for which, what in SHOWN.items()]
     heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
     rows = [
-        [titled(a.row, labels), a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
+        [titled(a.row, called), a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
         for a, b in paired(summary)
     ]
     notes = [
@@ -173,7 +192,7 @@ def section(summary: SoftmaxSummary | None, labels: Mapping[str, str]) -> Sectio
     ]
     table = Table("", columns("row", "scores", "d_k", "n", *heads, words=["scores"]), rows)
     blocks: list[Block] = [Text([FOOTNOTE]), Figures(pictures, small=True), table, Notes(notes)]
-    return Section("softmax", "How far softmaxes saturate", blocks)
+    return [Section("softmax", "How far softmaxes saturate", blocks)]
 
 
 def _cells(one: SoftmaxRow) -> list[str]:
@@ -184,3 +203,6 @@ def paired(summary: SoftmaxSummary) -> list[tuple[SoftmaxRow, SoftmaxRow]]:
     """(at the start, at the end) of each row, all attention together."""
     every = [r for r in summary.rows if r.kind == ALL]
     return [(a, b) for a in every for b in every if (a.row, a.when, b.when) == (b.row, *MOMENTS)]
+
+
+ANALYSIS = Analysis(key="softmax", find=find, sections=sections, lead=lead)

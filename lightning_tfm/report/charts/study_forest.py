@@ -7,17 +7,17 @@ from lightning_tfm.plural_words import plural
 from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.stats.statistics import LEAST
-from lightning_tfm.report.summary import Summary, Table
-from lightning_tfm.report.tables.views import changed
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.tables.columns import changed
 
 AXES = 2
 
 
-def forest_of(report: Summary | Table) -> Forest:
-    """Without lines where no row is compared. A Table has estimates alone."""
+def forest_of(report: Summary) -> Forest:
+    """Without lines where no row is compared. Without tests it has estimates alone."""
     metrics = _metrics(report)
     axes = [axis_of(metric) for metric in metrics]
-    to = report.against if isinstance(report, Summary) else next((row for row in report.rows if row.base), None)
+    to = report.against
     rows = [row for row in report.rows if row is not to and row.same_as is None]
     lines = [
         Line(row.called, [_entry(row, to, metric) for metric in metrics], row.name * bool(row.label), changed(row))
@@ -29,26 +29,23 @@ def forest_of(report: Summary | Table) -> Forest:
     n = sorted({row.n for row in rows if row.n})
     seeds = f"{n[0]} to {n[-1]} seeds" if len(n) > 1 else plural(n[0], "seed") if n else ""
     published = "the paper" if any(e and e.published is not None for line in lines for e in line.entries) else ""
-    name = report.to if isinstance(report, Summary) else "base"
-    level = report.level if isinstance(report, Summary) else "95"
     found = Forest(
-        finding(axes[0], lines, name),
+        finding(axes[0], lines, report.to),
         " ".join(filter(None, [tally(lines, seeds, published), _scope(report)])),
         axes,
         lines,
         seeds,
-        level,
+        report.level,
         published,
-        name,
+        report.to,
     )
     return found if found.tested else replace(found, more=_five(report))
 
 
-def _metrics(report: Summary | Table) -> list[Metric]:
+def _metrics(report: Summary) -> list[Metric]:
     """The one that decides, then the first other that is tested."""
-    first = WORD if WORD.name in report.metrics else PPL
     rest = [METRICS[name] for name in report.metrics if name not in (PPL.name, WORD.name)]
-    return [first, *rest][:AXES]
+    return [report.primary, *rest][:AXES]
 
 
 def axis_of(metric: Metric) -> Axis:
@@ -82,12 +79,11 @@ def _place(line: Line, lower_is_better: bool) -> tuple[bool, float]:
     return (entry is None, 0.0 if entry is None else -entry.estimate if lower_is_better else entry.estimate)
 
 
-def _scope(report: Summary | Table) -> str:
-    corpus = f" ({report.corpus})" if isinstance(report, Summary) else ""
-    return f"One corpus{corpus}, one {'small ' * bool(report.scale)}scale."
+def _scope(report: Summary) -> str:
+    return f"One corpus ({report.corpus}), one {'small ' * bool(report.scale)}scale."
 
 
-def _five(report: Summary | Table) -> str:
+def _five(report: Summary) -> str:
     first = min(report.seeds, default=1)
     seeds = f"{first}-{first + LEAST - 1}"
     return f"Verdicts need {LEAST} seeds: sweep again with --seeds {seeds}; finished runs are kept."

@@ -1,29 +1,30 @@
 """Summary and cells -> the ablation's page (templates/report.html)."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lightning_tfm.metrics import METRICS, PRINTED, Metric
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report.analyses import compute_multiplier, factor_figure, head_ablation, row_tuning
+from lightning_tfm.report.analyses import compute_multiplier, head_ablation, training_setup
+from lightning_tfm.report.analyses.architecture import architectures
 from lightning_tfm.report.analyses.attention import attention
+from lightning_tfm.report.analyses.catalog import findings
+from lightning_tfm.report.analyses.quality import strip
 from lightning_tfm.report.blocks import Section
-from lightning_tfm.report.charts import figures, forest_picture
+from lightning_tfm.report.charts import forest_picture
 from lightning_tfm.report.charts.curves import curves
-from lightning_tfm.report.charts.panels import row_classes
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.pages.document import render
 from lightning_tfm.report.pages.links import Link, nowhere
-from lightning_tfm.report.pages.optional_sections import Extras
 from lightning_tfm.report.pages.translations import translations
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns, views
 from lightning_tfm.report.tables.latex import to_latex
-from lightning_tfm.report.wording import nll_per_word, reference, training_setup
-from lightning_tfm.report.wording.headline import base_apart, headline, primary, trust
+from lightning_tfm.report.wording import nll_per_word, reference
+from lightning_tfm.report.wording.headline import base_apart, headline, trust
 from lightning_tfm.report.wording.notes import elsewhere, signatures
 from lightning_tfm.report.wording.outlier_seeds import FAR
 from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, counted, factors_printed
@@ -33,17 +34,18 @@ from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.user_classes import earlier_words
 
+Part = tuple[str, str, bool]
+"""key, title, and whether there is anything to show"""
 
-def page(
-    report: Summary, cells: Cells, extras: Extras, texts: bool = True, live: str = "", link: Link = nowhere
-) -> str:
+
+def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
     forest = forest_of(report)
     run_facts, runs = _runs(report, cells, texts, link)
     alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
-    classes = forest.classes or row_classes(report.rows)
-    parts = {part.key: part for part in [*extras.sections, *_sections(report, alike, cells, classes)]}
+    parts = [part for one, what in findings(report) for part in one.sections(what, report)]
+    drawn, undrawn = architectures(cells.study)
     told = [note for note in nll_per_word.notes(report) if note not in nll_per_word.MEANINGS]
     earlier = earlier_words(cells.study.classes)
     return render(
@@ -54,10 +56,11 @@ def page(
         head=_head(report, cells),
         headline=headline(report, counts=not forest.tested),
         subtitle=forest.scope * forest.tested,
-        tally=counted(report.rows, primary(report).name) if found - {UNTESTABLE} else {},
+        tally=counted(report.rows, report.primary.name) if found - {UNTESTABLE} else {},
         trust=trust(report),
         notices=[*base_apart(report), *reference.said(report), *told, *[earlier] * bool(earlier)],
-        extras=extras,
+        architectures=drawn,
+        undrawn=undrawn,
         each_head=head_ablation.each,
         nats=nll_per_word.known(report.rows),
         metric_names={name: metric.label for name, metric in METRICS.items()},
@@ -66,7 +69,7 @@ def page(
         not_simulated=[METRICS[name].label for name in report.metrics if name not in PRINTED],
         table=(shown := views.page(report)),
         chooser=views.chooser(shown.columns),
-        change=views.changed,
+        change=columns.changed,
         latex=to_latex(report),
         of_the_paper=columns.of_the_paper(report.rows),
         elsewhere=elsewhere(report.rows),
@@ -77,31 +80,31 @@ def page(
         bias=BIAS if factors_printed(report.rows) else "",
         beyond={name: _region(METRICS[name], tau) for name, tau in report.clear.items()},
         worth=[
-            *compute_multiplier.notes(report.rows),
-            *training_setup.notes(report.regime, columns.of_the_paper(report.rows)),
+            line
+            for one, what in findings(report)
+            if one in (compute_multiplier.ANALYSIS, training_setup.ANALYSIS)
+            for line in one.notes(what, report)
         ],
         forest=forest_picture.both(forest),
         curves=curves(alike, cells, forest),
-        shown={key: part.blocks for key, part in parts.items()},
-        part=lambda key: (key, parts[key].title, bool(parts[key].blocks)),
+        shown={part.key: part.blocks for part in parts},
+        among=lambda fixed: _among(parts, fixed),
         translations=translations(cells) if texts else [],
         attention=attention(cells) if texts else {},
         alike=run_facts,
         runs=runs,
-        strip=figures.strip(report, forest.classes),
+        strip=strip(report, forest.classes),
         far=FAR,
     )
 
 
-def _sections(report: Summary, alike: Summary, cells: Cells, classes: Mapping[str, str]) -> list[Section]:
-    return [
-        row_tuning.section(report.tuning),
-        factor_figure.section(report.factors),
-        figures.agreement_section(report),
-        figures.quality_section(alike, classes),
-        figures.lengths_section(report, cells),
-        figures.calibration_section(report, cells),
-    ]
+def _among(parts: Sequence[Section], fixed: Sequence[Part]) -> list[Part]:
+    """The page's own parts with those of the analyses, each behind the one that it names."""
+
+    def behind(key: str) -> list[Part]:
+        return [(part.key, part.title, bool(part.blocks)) for part in parts if part.after == key]
+
+    return [*behind(""), *(one for part in fixed for one in (part, *behind(part[0])))]
 
 
 def _region(metric: Metric, tau: float) -> str:

@@ -14,7 +14,7 @@ def to_markdown(blocks: Sequence[Block]) -> str:
             parts += [f"{harmless(block.title)}\n"] * bool(block.title)
             parts.append("\n".join(map(_line, _lines(block))) + "\n")
         elif isinstance(block, Fold):
-            parts.append(to_markdown(block.blocks))
+            parts += filter(None, [to_markdown(block.blocks)])
         elif isinstance(block, Text):
             parts += [f"{harmless(line)}\n" for line in block.lines]
         elif isinstance(block, Notes) and block.lines:

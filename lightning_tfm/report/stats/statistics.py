@@ -44,6 +44,7 @@ Arrays may have leading axes (simulated studies); R rows, base first.
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.special import digamma, polygamma, stdtr, stdtrit
@@ -318,3 +319,26 @@ def compare(
     p[..., BASE] = np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
         return Differences(estimate, se, df, v, share, p, pair, noise.shared, np.asarray(d_0, dtype=float)[..., None])
+
+
+def rank_correlation(x_R: np.ndarray, y_R: np.ndarray) -> Any:
+    """Spearman's, over the last axis, ties at their mean rank; NaN where a side is all equal or has a NaN."""
+    x_R, y_R = map(_ranks, (x_R, y_R))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (x_R * y_R).sum(-1) / np.sqrt((x_R**2).sum(-1) * (y_R**2).sum(-1))
+
+
+def _ranks(v_R: np.ndarray) -> np.ndarray:
+    """Around their mean, without scipy.stats, which takes a second to import."""
+    v_R = np.asarray(v_R, dtype=float)
+    own_R1, other_1R = v_R[..., :, None], v_R[..., None, :]
+    ranks_R = ((own_R1 > other_1R).sum(-1) - (own_R1 < other_1R).sum(-1)) / 2
+    return np.where(np.isnan(v_R).any(-1, keepdims=True), np.nan, ranks_R)
+
+
+def left_out_error(x_R: np.ndarray, y_R: np.ndarray) -> float:
+    """Root mean square of y less the factor times x, the factor through the origin fitted on the other rows."""
+    xy_R, xx_R = x_R * y_R, x_R * x_R
+    rest_R = xx_R.sum() - xx_R
+    factor_R = np.divide(xy_R.sum() - xy_R, rest_R, out=np.zeros_like(rest_R), where=rest_R != 0)
+    return float(np.sqrt(np.mean((y_R - factor_R * x_R) ** 2)))

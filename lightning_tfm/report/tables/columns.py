@@ -189,3 +189,11 @@ def label(name: str) -> str:
 def head(name: str) -> str:
     """Of a column in a terminal, in lines."""
     return HEADS.get(name, name.replace("_", "\n"))
+
+
+def changed(row: SummaryRow) -> str:
+    """What the row changes, as it is typed, with the sizes trained; of base all sizes; "is A" where it is the row A."""
+    if row.same_as:
+        return f"is {row.same_as}: the same runs, no comparison"
+    found = ", ".join(f"{name} {written(row, name)}" for name in row.values if name not in row.blank)
+    return f"all sizes: {found}" if row.base else found

@@ -7,10 +7,11 @@ from itertools import chain
 
 from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.report.analyses import compute_multiplier, factors, row_tuning
+from lightning_tfm.report.analyses.catalog import findings
 from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.render.latex import MOST, Tex, latex, to_table, width
 from lightning_tfm.report.row import SummaryRow
-from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns, views
 from lightning_tfm.report.tables.extra_columns import brief
 from lightning_tfm.report.wording.notes import apart, looked, signatures
@@ -21,6 +22,7 @@ PERCENT = r" ($\pm$\,\%)"
 TESTS = ("verdict", "p", "none")
 WIDE = 6
 """fields that still have their own columns; more share one column, in words"""
+IN_CAPTION = (row_tuning.ANALYSIS, compute_multiplier.ANALYSIS)
 WORDS = 32
 """characters that such columns may take together"""
 
@@ -38,9 +40,9 @@ class Layout:
     """empty: tab: and the study's name"""
 
 
-def to_latex(report: Summary | Table, layout: Layout = Layout()) -> str:
+def to_latex(report: Summary, layout: Layout = Layout()) -> str:
     """The table and its caption; of all combinations of fields, each field in a column, and a table of effects."""
-    grid = report.factors if isinstance(report, Summary) else None
+    grid = report.of(factors.ANALYSIS)
     rows = [row for row in report.rows if not (grid and row.same_as)]
     paper = layout.paper and columns.of_the_paper(rows)
     tests = layout.tests if any(r.ppl.difference is not None for r in rows) else "none"
@@ -69,18 +71,18 @@ def to_latex(report: Summary | Table, layout: Layout = Layout()) -> str:
     return text
 
 
-def _of(report: Summary | Table, metric: Metric, tests: str, paper: bool) -> list[views.Shown]:
+def _of(report: Summary, metric: Metric, tests: str, paper: bool) -> list[views.Shown]:
     """The columns of a metric."""
     theirs = [views.papers(metric)] * (paper and metric.printed)
     ours = views.score(metric, report.foreign or [])
     found = [ours if theirs else replace(ours, latex="mean" + PERCENT * metric.log), *theirs]
-    if tests == "none" or not isinstance(report, Summary):
+    if tests == "none":
         return found
     made = views.differences(report, metric)
     return [*found, made["d"], made["p" if tests == "p" else "word"]]
 
 
-def _of_effects(report: Summary | Table) -> str:
+def _of_effects(report: Summary) -> str:
     said = _capital(latex(factors.ABOUT.partition("; where nothing")[0]))
     return f"Main effects and interactions of {latex(report.title or report.study)}. {said}."
 
@@ -113,7 +115,7 @@ def _set(name: str, value: str) -> str:
     return f"{columns.LATEX_HEADS.get(name) or latex(columns.label(name))}~{value}"
 
 
-def _caption(report: Summary | Table, tests: str, paper: bool) -> str:
+def _caption(report: Summary, tests: str, paper: bool) -> str:
     title = latex(report.title) or f"Ablations of {latex(report.study)}"
     parts = [title + (f" ({latex(columns.scale(report.scale, report.rows))})" if report.scale else "")]
     spread = r"mean $\pm$ standard deviation over $n$ seeds, of perplexity the geometric mean, $\pm$ of its logarithms"
@@ -122,23 +124,21 @@ def _caption(report: Summary | Table, tests: str, paper: bool) -> str:
         parts.append("``paper'': as published by Vaswani et al.\\ (2017)")
     if report.foreign:
         others = latex(", ".join(report.foreign))
-        parts.append(f"another vocabulary than {latex(_to(report))}, so that no perplexity is compared: {others}")
-    parts += [
-        latex(_capital(note))
-        for note in [*apart(report), *row_tuning.notes(report.tuning), *compute_multiplier.notes(report.rows)]
-    ]
+        parts.append(f"another vocabulary than {latex(report.to)}, so that no perplexity is compared: {others}")
+    own = [line for one, found in findings(report) if one in IN_CAPTION for line in one.notes(found, report)]
+    parts += [latex(_capital(note)) for note in [*apart(report), *own]]
     base = next((row for row in report.rows if row.base), None)
     if base is not None and _in_words(report.rows):
         parts.append(f"base: {_changes(base, columns.shown(report.rows))}")
     if same := columns.same(report.rows):
         parts.append(f"the same in every row: {', '.join(_set(name, latex(value)) for name, value in same.items())}")
-    if tests != "none" and isinstance(report, Summary):
-        to = latex(_to(report)) + ", not to base" * (_to(report) != "base")
+    if tests != "none":
+        to = latex(report.to) + ", not to base" * bool(report.reference)
         parts.append(rf"$\Delta$: difference to {to}, up to the ends of its marginal {report.level}\,\% interval")
         parts += [f"{latex(looked(report))}, which $p$ is corrected for"] * (report.looks is not None)
     if tests == "p":
         parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")
-    if tests == "verdict" and isinstance(report, Summary):
+    if tests == "verdict":
         words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
         marks = ", ".join(f"{word.latex} {word.shown}" for word in Word if word in words)
         parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {report.alpha:g}$)"] * bool(marks)
@@ -148,7 +148,3 @@ def _caption(report: Summary | Table, tests: str, paper: bool) -> str:
 
 def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
-
-
-def _to(report: Summary | Table) -> str:
-    return report.to if isinstance(report, Summary) else "base"

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lightning_tfm.metrics import CHARACTER, METRICS, PPL, WORD, Metric
-from lightning_tfm.plural_words import signed
-from lightning_tfm.report.analyses import agreement_text, length_extrapolation_text
+from lightning_tfm.plural_words import interval, signed
+from lightning_tfm.report.analyses.catalog import findings
+from lightning_tfm.report.analyses.compute_multiplier import ANALYSIS as WORTH
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
 from lightning_tfm.report.pages.document import p_value
 from lightning_tfm.report.row import Difference, SummaryRow, printed
 from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.summary import Table as Untested
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.tables.columns import COLUMNS
 from lightning_tfm.report.tables.extra_columns import Fact, brief, shown
@@ -25,8 +25,6 @@ FEW = 3
 
 WIDTH = 2
 """metrics whose differences a page has room for, on a screen of 1,280 pixels and on paper; of others the means"""
-
-Whole = Summary | Untested
 
 
 @dataclass(frozen=True)
@@ -199,8 +197,8 @@ def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str
         if of.estimate is None:
             return Cell()
         ends = None if of.lower is None or of.upper is None else (of.lower, of.upper)
-        interval = "" if ends is None else f"[{signed(ends[0], digits)}, {signed(ends[1], digits)}]"
-        return Cell(signed(of.estimate, digits), interval, of.estimate, ends)
+        small = interval(of.lower, of.upper, lambda end: signed(end, digits))
+        return Cell(signed(of.estimate, digits), small, of.estimate, ends)
 
     def printed(d: Difference, row: SummaryRow) -> Cell:
         paper = d.paper if d.paper_percent is None else d.paper_percent
@@ -244,21 +242,29 @@ def _why(d: Difference, metric: Metric) -> str:
 # --- views ---
 
 
-def terminal(report: Whole) -> list[Block]:
-    """For a terminal."""
-    return _tested_terminal(report) if isinstance(report, Summary) else _terminal(report)
+def terminal(report: Summary) -> list[Block]:
+    """For a terminal: with tests a table for each metric, else every column of the paper where they fit."""
+    return _by_metric(report) if report.tested else [_widest(report)]
 
 
-def document(report: Whole) -> list[Block]:
-    """Every column that says something."""
-    return _tested_document(report) if isinstance(report, Summary) else _document(report)
+def _by_metric(report: Summary) -> list[Block]:
+    """p, the paper's differences and labels are dropped if there is no room."""
+    found: list[Block] = [Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])]
+    for metric in (METRICS[name] for name in report.metrics):
+        made = differences(report, metric)
+        tables = []
+        for label, keys in ((True, ("d", "pd", "p", "word")), (True, ("d", "word")), (False, ("d", "word"))):
+            first = [names(), *labels(report.rows) * label, seeds(), score(metric)]
+            tables.append(table(report.rows, [*first, *(made[key] for key in keys if key in made)]))
+        found.append(Widest([(one, Notes([])) for one in tables]))
+    return [*found, Notes(notes.brief_notes(report))]
 
 
-def _terminal(table_: Untested) -> list[Block]:
-    """Without tests: every column of the paper where they fit, else each row's changes."""
-    rows = table_.rows
+def _widest(report: Summary) -> Widest:
+    """Each row's changes in one column where the paper's own do not fit."""
+    rows = report.rows
     both = nll_per_word.known(rows)
-    fewer = both[:1] * bool(table_.foreign)  # where pieces are alike, PPL says the same
+    fewer = both[:1] * bool(report.foreign)  # where pieces are alike, PPL says the same
     every, kept = brief(rows), [fact for fact in brief(rows) if not fact.interval]  # the paper's own columns go first
     full = [names("\n "), *fields(columns.shown(rows), columns.brief)]
     tables = []
@@ -269,57 +275,38 @@ def _terminal(table_: Untested) -> list[Block]:
         (full, fewer, kept),
         ([replace(names(), cell=lambda row: Cell(row.name)), change(rows, labelled=True)], fewer, every),
     ):
-        n = [seeds()] * (len(table_.seeds) > 1)
-        made = table(rows, [*first, *facts(some), *n, *_scores(table_, nll), *_paper(rows, unit="")])
-        said = notes.notes(table_, bool(nll), some == every)
-        last = agreement_text.line(table_.agreement, table_.last_eighth)
-        tables.append((made, Notes([*said, *[last] * bool(last)])))
-    return [Widest(tables)]
+        n = [seeds()] * (len(report.seeds) > 1)
+        made = table(rows, [*first, *facts(some), *n, *_scores(report, nll), *_paper(rows, unit="")])
+        shown = [(one, found) for one, found in findings(report) if one is not WORTH or some == every]
+        own = [line for one, found in shown for line in one.brief(found, report)]
+        tables.append((made, Notes([*notes.untested_notes(report, bool(nll)), *own])))
+    return Widest(tables)
 
 
-def _scores(report: Whole, nll: Sequence[Metric]) -> list[Shown]:
+def document(report: Summary) -> list[Block]:
+    """Every column that says something: with tests the words counted, the claims and what the analyses say."""
+    rows, known = report.rows, nll_per_word.known(report.rows)
+    first = [group(), names(), *labels(rows)]
+    if not report.tested:
+        first += [*fields(columns.shown(rows)), *facts(brief(rows)), seeds()]
+        own = [line for one, found in findings(report) for line in one.notes(found, report)]
+        made = table(rows, [*first, *_scores(report, known), *_paper(rows)])
+        return [made, Notes([*notes.untested_notes(report), *own])]
+    explained = all(row.base or row.paper.printed for row in rows)
+    first += [*[change(rows)] * (not explained), seeds()]
+    for metric in (PPL, *known, *notes.beside_ppl(report)):
+        tests = differences(report, metric) if metric.name in report.metrics else {}
+        first += [score(metric), *(tests[key] for key in ("d", "p", "holm", "word") if tests)]
+    made = table(rows, [*first, *facts(shown(rows)), *_paper(rows)])
+    return [made, Notes(notes.tested_notes(report)), *notes.sections_in_text(report)]
+
+
+def _scores(report: Summary, nll: Sequence[Metric]) -> list[Shown]:
     return [score(metric, report.foreign or []) for metric in (PPL, *nll, *notes.beside_ppl(report))]
 
 
 def _paper(rows: Sequence[SummaryRow], unit: str = "M") -> list[Shown]:
     return [*map(papers, printed(rows)), paper_size(unit=unit)] * columns.of_the_paper(rows)
-
-
-def _document(table_: Untested) -> list[Block]:
-    rows, nll = table_.rows, nll_per_word.known(table_.rows)
-    first = [group(), names(), *labels(rows), *fields(columns.shown(rows)), *facts(brief(rows)), seeds()]
-    said = [*notes.notes(table_), *agreement_text.notes(table_.agreement, table_.last_eighth)]
-    return [table(rows, [*first, *_scores(table_, nll), *_paper(rows)]), Notes(said)]
-
-
-def _tested_document(report: Summary) -> list[Block]:
-    """The table with tests, the words counted, the claims, the agreement with the paper, and what lines beyond the
-    training length cost."""
-    rows = report.rows
-    explained = all(row.base or row.paper.printed for row in rows)
-    found = [group(), names(), *labels(rows), *[change(rows)] * (not explained), seeds()]
-    for metric in (PPL, *nll_per_word.known(rows), *notes.beside_ppl(report)):
-        found.append(score(metric))
-        if metric.name in report.metrics:
-            made = differences(report, metric)
-            found += [made[key] for key in ("d", "p", "holm", "word")]
-    beyond = length_extrapolation_text.section(report.beyond)
-    rest = [Text([beyond.title]), *beyond.blocks] if beyond.blocks else []
-    return [table(rows, [*found, *facts(shown(rows)), *_paper(rows)]), Notes(notes.tested_notes(report)), *rest]
-
-
-def _tested_terminal(report: Summary) -> list[Block]:
-    """A table for each metric; p, the paper's differences and labels are dropped if there is no room."""
-    found: list[Block] = [Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])]
-    for metric in (METRICS[name] for name in report.metrics):
-        made = differences(report, metric)
-        tables = []
-        for label, keys in ((True, ("d", "pd", "p", "word")), (True, ("d", "word")), (False, ("d", "word"))):
-            first = [names(), *labels(report.rows) * label, seeds(), score(metric)]
-            tables.append(table(report.rows, [*first, *(made[key] for key in keys if key in made)]))
-        found.append(Widest([(one, Notes([])) for one in tables]))
-    last = agreement_text.line(report.agreement, report.last_eighth)
-    return [*found, Notes([*notes.brief_notes(report), *[last] * bool(last)])]
 
 
 def page(report: Summary) -> Table:
@@ -342,11 +329,3 @@ def page(report: Summary) -> Table:
 def chooser(columns_: Sequence[Column]) -> dict[str, list[Column]]:
     """By group, in order."""
     return {name: [one for one in columns_ if one.group == name] for name in dict.fromkeys(c.group for c in columns_)}
-
-
-def changed(row: SummaryRow) -> str:
-    """What the row changes, as it is typed, with the sizes trained; of base all sizes; "is A" where it is the row A."""
-    if row.same_as:
-        return f"is {row.same_as}: the same runs, no comparison"
-    found = ", ".join(f"{name} {columns.written(row, name)}" for name in row.values if name not in row.blank)
-    return f"all sizes: {found}" if row.base else found

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
-from lightning_tfm.plural_words import numeral, plural, several, signed
-from lightning_tfm.report.analyses import agreement_text, factors, layer_table
-from lightning_tfm.report.analyses.factors import Effect, FactorSummary
-from lightning_tfm.report.analyses.length_extrapolation import CARRIES, FALLS_OFF, BeyondSummary
-from lightning_tfm.report.analyses.softmax import SoftmaxRow, SoftmaxSummary
+from lightning_tfm.metrics import PPL, Metric
+from lightning_tfm.plural_words import listed, numeral, plural, several, signed
+from lightning_tfm.report.analyses import agreement
+from lightning_tfm.report.analyses.catalog import findings
 from lightning_tfm.report.charts.panels import short_name
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.stats import base_alone
@@ -29,23 +27,19 @@ Tested = tuple[SummaryRow, Difference]
 
 def headline(report: Summary, counts: bool = True) -> list[str]:
     """Sentences: what the kind of study asks first, the largest differences found, how often each verdict occurs."""
-    metric, tested = primary(report), _tested(report)
-    leads = [*_factors(report.factors, metric), *_beyond(report.beyond, report.rows), *_softmax(report.softmax)]
-    costs = list(filter(None, [layer_table.dearer_from(report.layers)])) if report.layers else []
+    metric, tested = report.primary, _tested(report)
+    found = findings(report)
+    leads = [line for one, what in found for line in one.lead(what, report)]
+    costs = [line for one, what in found for line in one.closing(what, report)]
     if nothing := untested(report):
         return [*leads, *costs, nothing] if leads or costs else [nothing, *_lowest(report, metric)]
     last = [_counts(report, metric, tested)] * counts
     return [*leads, *_effects(report, metric, tested), *costs, *last]
 
 
-def primary(report: Summary) -> Metric:
-    """The one that decides: perplexity, or where rows have other pieces the nll per word."""
-    return WORD if WORD.name in report.metrics else PPL
-
-
 def base_apart(report: Summary) -> list[str]:
     """A sentence where base may be what stands apart and not the rows (stats/base_alone.py)."""
-    metric, base = primary(report), next((row.name for row in report.rows if row.base), None)
+    metric, base = report.primary, next((row.name for row in report.rows if row.base), None)
     against = report.reference or base
     rows = [row for row in report.rows if row.same_as is None and not row.diverged]
     rows.sort(key=lambda row: row.name != against)
@@ -60,7 +54,7 @@ def base_apart(report: Summary) -> list[str]:
 
 
 def _tested(report: Summary) -> list[Tested]:
-    name = primary(report).name
+    name = report.primary.name
     return [(r, d) for r in report.rows if (d := r.metric(name).difference) is not None]
 
 
@@ -89,11 +83,6 @@ def _counts(report: Summary, metric: Metric, tested: Sequence[Tested]) -> str:
 def _counted(word: Word, names: list[str]) -> str:
     named = f" ({', '.join(names)})" if len(names) < NAMED and word not in OPEN else ""
     return f"{len(names)} {word.clause[len(names) > 1]}{named}"
-
-
-def listed(parts: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[str]:
@@ -135,69 +124,6 @@ def _lowest(report: Summary, metric: Metric) -> list[str]:
     return [f"The lowest mean {metric.prose_name} is that of {row.called}, {mean:.2f}{beside}, without a test."]
 
 
-# --- of other kinds of study ---
-
-
-def _factors(found: FactorSummary | None, metric: Metric) -> list[str]:
-    """Main effects that stand out, the largest first, and what they depend on."""
-    effects = [e for e in found.effects if e.metric == metric.name] if found else []
-    if not effects:
-        return []
-    kinds = [[e for e in effects if e.kind == kind and factors.stands_out(e)] for kind in ("main", "interaction")]
-    main, together = (sorted(one, key=lambda e: -abs(e.estimate)) for one in kinds)
-    parts = [f"{factors.instead(e)} gives {_sized(e)}" for e in main[:NAMED]]
-    nothing = "No field has a significant effect of its own."
-    said = f"Over all levels of the other fields: {'; '.join(parts)}." if parts else nothing
-    pairs = listed(list(dict.fromkeys(" × ".join(factors.short(w) for w in e.words) for e in together)) or ["none"])
-    said += f" But effects differ with the other fields ({pairs}): read the combinations." * bool(together)
-    alone = " These are intervals without a test: too few seeds." * all(e.p is None for e in effects)
-    return [said + alone * bool(main or together)]
-
-
-def _sized(effect: Effect) -> str:
-    estimate, interval, _ = factors.numbers(effect)
-    return f"{estimate} {METRICS[effect.metric].prose_name} {interval}".rstrip()
-
-
-def _beyond(found: BeyondSummary | None, rows: Sequence[SummaryRow]) -> list[str]:
-    """Which rows extrapolate beyond the training length."""
-    called = {row.name: row.called for row in rows}
-    by_word: dict[str, list[str]] = {}
-    for row in found.rows if found else ():
-        by_word.setdefault(row.word, []).append(called[row.row])
-    verbs = {CARRIES: ("extrapolates", "extrapolate"), FALLS_OFF: ("degrades", "degrade")}
-    parts = []
-    for word, verb in verbs.items():
-        if names := by_word.get(word):
-            count = "every row" if len(names) == len(called) else f"{len(names)} rows"
-            who = listed(names) if len(names) <= NAMED else count
-            parts.append(f"{who} {verb[who != 'every row' and len(names) > 1]}")
-    rest = [n for word, names in by_word.items() if word in OPEN for n in names]
-    parts += [f"{len(rest)} {'are' if len(rest) > 1 else 'is'} undecided"] * bool(rest)
-    ahead = [(x.estimate, r.row) for r in found.rows if r.compared == Word.BETTER and (x := r.against)] if found else []
-    best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
-    least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""
-    sizes = ", ".join(signed(x, 2) for x, _ in best)
-    least += f" ({sizes} nats per token against base)." * bool(best)
-    return [f"Beyond the training length {listed(parts)}.{least}"] if parts else []
-
-
-def _softmax(found: SoftmaxSummary | None) -> list[str]:
-    """How many softmaxes each kind of scores leaves saturated, by d_k."""
-    if found is None or not found.varied:
-        return []
-    by_scores: dict[str, list[SoftmaxRow]] = {}
-    for row in found.drawn():
-        if row.when == "end":
-            by_scores.setdefault(row.scores, []).append(row)
-    parts = []
-    for scores, rows in by_scores.items():
-        rows.sort(key=lambda row: row.d_k)
-        ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
-        parts.append(f"{scores} {' and '.join(f'{100 * r.saturated.mean:.2g} % at d_k {r.d_k}' for r in ends)}")
-    return [f"Softmaxes saturated at the end of the training: {'; '.join(parts)}."]
-
-
 # --- how far to trust it ---
 
 
@@ -220,14 +146,15 @@ def _empty(report: Summary) -> str:
 
 
 def _still_learning(report: Summary) -> str:
-    fall = report.last_eighth
+    fall = report.of(agreement.LAST_EIGHTH)
     if fall is None or not fall.still_falling:
         return ""
-    return f"base still fell {100 * fall.fall:.1f} % over the last eighth of its training: {agreement_text.SPEED}"
+    return f"base still fell {100 * fall.fall:.1f} % over the last eighth of its training: {agreement.SPEED}"
 
 
 def _agreement(report: Summary) -> str:
-    found = report.agreement.ppl if report.agreement else None
+    whole = report.of(agreement.ANALYSIS)
+    found = whole.ppl if whole else None
     if found is None or found.spearman is None:
         return ""
     alone = found.parameter_count_alone

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lightning_tfm.metrics import BYTE, CHARACTER, WORD, Metric
 from lightning_tfm.report.row import SummaryRow, printed
-from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.summary import Summary
 
 MEANT = (
     "NLL per word and per character is in nats, over the raw references: words are what white space separates, "
@@ -23,14 +23,13 @@ def known(rows: Sequence[SummaryRow]) -> list[Metric]:
     return [WORD, CHARACTER] * any(row.word is not None for row in rows)
 
 
-def notes(report: Table | Summary) -> list[str]:
+def notes(report: Summary) -> list[str]:
     """What they are, and which rows are compared by them; empty where no row has any."""
     found = [OF_BYTES if BYTE in known(report.rows) else MEANT] * bool(known(report.rows))
     if report.foreign:
-        to = report.to if isinstance(report, Summary) else "base"
         whose = f"{', '.join(report.foreign)} {'has' if len(report.foreign) == 1 else 'have'}"
         found.append(
-            f"{whose} another vocabulary than {to}: perplexities per token are NOT comparable between them, so "
+            f"{whose} another vocabulary than {report.to}: perplexities per token are NOT comparable between them, so "
             "they are compared by "
             + " and ".join(["NLL per reference word", *(m.label for m in printed(report.rows) if m.counted)])
         )

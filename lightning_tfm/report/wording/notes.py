@@ -5,19 +5,14 @@ from collections.abc import Sequence
 
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report.analyses import (
-    agreement_text,
-    compute_multiplier,
-    factors,
-    length_extrapolation_text,
-    row_tuning,
-)
+from lightning_tfm.report.analyses.catalog import findings
+from lightning_tfm.report.blocks import Block, Text
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.stats import statistics
-from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
-from lightning_tfm.report.wording import nll_per_word, reference, training_setup
+from lightning_tfm.report.wording import nll_per_word, reference
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.report.wording.headline import base_apart, untested
 from lightning_tfm.report.wording.outlier_seeds import FAR, phrases
@@ -27,32 +22,36 @@ from lightning_tfm.report.wording.word import UNTESTABLE, WORDS
 SEEDS = "mean ± standard deviation (n-1); of PPL the geometric mean, ± of its logarithms in percent"
 
 
-def beside_ppl(table: Table | Summary) -> list[Metric]:
+def beside_ppl(report: Summary) -> list[Metric]:
     """What is printed after perplexity and the nll per word."""
-    return [METRICS[name] for name in table.metrics if name not in (PPL.name, WORD.name)]
+    return [METRICS[name] for name in report.metrics if name not in (PPL.name, WORD.name)]
 
 
-def signatures(report: Table | Summary) -> list[str]:
+def signatures(report: Summary) -> list[str]:
     """What the scores of translations are, their signatures."""
     found = {OF_TEXT.name: report.signature} if report.signature else {}
     return [f"{METRICS[name].label} is {said}" for name, said in (found | (report.signatures or {})).items()]
 
 
-def notes(table: Table, by_nll: bool = True, with_worth: bool = True) -> list[str]:
+def sections_in_text(report: Summary) -> list[Block]:
+    """Of the analyses whose sections text and Markdown have, too."""
+    parts = [part for one, found in findings(report) if one.in_text for part in one.sections(found, report)]
+    return [block for part in parts for block in (Text([part.title]), *part.blocks)]
+
+
+def untested_notes(report: Summary, by_nll: bool = True) -> list[str]:
     """What the numbers are, and why cells are empty. Without the notes of columns that are not shown."""
-    found = ["dev PPL is per token, end token included" + "".join(f"; {x}" for x in signatures(table))]
-    found += [note for note in nll_per_word.notes(table) if by_nll or note not in nll_per_word.MEANINGS]
-    if table.scale:
-        found.append(f"{columns.scale(table.scale, table.rows)}; {columns.sizes(table.rows)}")
-    elif columns.resized(table.rows):
-        found.append(columns.sizes(table.rows))
-    if rest := columns.unchanged(table.rows):
+    found = ["dev PPL is per token, end token included" + "".join(f"; {x}" for x in signatures(report))]
+    found += [note for note in nll_per_word.notes(report) if by_nll or note not in nll_per_word.MEANINGS]
+    if report.scale:
+        found.append(f"{columns.scale(report.scale, report.rows)}; {columns.sizes(report.rows)}")
+    elif columns.resized(report.rows):
+        found.append(columns.sizes(report.rows))
+    if rest := columns.unchanged(report.rows):
         found.append(f"the same in every row: {rest}")
-    if len(table.seeds) > 1:
-        found.append(f"{len(table.seeds)} seeds: {SEEDS}")
-    found += apart(table) + twins(table.rows) + elsewhere(table.rows) + row_tuning.notes(table.tuning)
-    found += compute_multiplier.notes(table.rows) * with_worth
-    return found + left_out(table.rows)
+    if len(report.seeds) > 1:
+        found.append(f"{len(report.seeds)} seeds: {SEEDS}")
+    return found + apart(report) + twins(report.rows) + elsewhere(report.rows) + left_out(report.rows)
 
 
 def left_out(rows: Sequence[SummaryRow]) -> list[str]:
@@ -72,7 +71,7 @@ def twins(rows: Sequence[SummaryRow]) -> list[str]:
     )
 
 
-def apart(report: Table | Summary) -> list[str]:
+def apart(report: Summary) -> list[str]:
     """How many rows are hidden, and what of them counts."""
     found = report.hidden or []
     return [f"{plural(len(found), 'row')} hidden ({', '.join(r.name for r in found)}): in every correction"] * bool(
@@ -96,8 +95,8 @@ def to_words(report: Summary, width: int) -> str:
     """For the terminal, below the table: the verdicts in each metric, and the claims."""
     lines = _untested(report) or [*word_counts(report), *map(claim_line, report.claims)]
     told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
-    beyond = length_extrapolation_text.section(report.beyond)
-    return told + (f"\n{beyond.title}\n\n{terminal.to_text(beyond.blocks, width)}" if beyond.blocks else "")
+    rest = sections_in_text(report)
+    return told + (f"\n{terminal.to_text(rest, width)}" if rest else "")
 
 
 def _untested(report: Summary) -> list[str]:
@@ -144,14 +143,8 @@ def brief_notes(report: Summary) -> list[str]:
         notes.append(columns.scale(report.scale, report.rows))
     elif columns.resized(report.rows):
         notes.append(columns.sizes(report.rows))
-    notes += [*apart(report), *twins(report.rows), *row_tuning.notes(report.tuning), *phrases(report.rows)]
-    notes += left_out(report.rows)
-    return [*notes, *effects(report)]
-
-
-def effects(report: Summary) -> list[str]:
-    """A line for each effect of a grid."""
-    return [factors.line(effect) for effect in report.factors.effects] if report.factors else []
+    notes += [*apart(report), *twins(report.rows), *phrases(report.rows), *left_out(report.rows)]
+    return notes + [line for one, found in findings(report) for line in one.brief(found, report)]
 
 
 def tested_notes(report: Summary) -> list[str]:
@@ -169,12 +162,9 @@ def tested_notes(report: Summary) -> list[str]:
     if report.looks is not None:
         notes.append(f"{looked(report)}; p is corrected for that too, intervals are at {report.level} %")
     notes += columns.trained(report.scale, report.rows)
-    notes += apart(report) + twins(report.rows) + elsewhere(report.rows) + row_tuning.notes(report.tuning)
-    notes += compute_multiplier.notes(report.rows)
-    notes += training_setup.notes(report.regime, columns.of_the_paper(report.rows))
-    notes += agreement_text.notes(report.agreement, report.last_eighth)
+    notes += apart(report) + twins(report.rows) + elsewhere(report.rows)
+    notes += [line for one, found in findings(report) for line in one.notes(found, report)]
     notes += map(claim_line, report.claims)
-    notes += effects(report)
     about = f" (more than {FAR:g} median absolute deviations above the median; they stay in every number)"
     notes += [f"{phrase}{about}" for phrase in phrases(report.rows)]
     return notes + [f"{row.name}, seed {seed}: {why}" for row in report.rows for seed, why in row.missing.items()]

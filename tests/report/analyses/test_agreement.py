@@ -14,7 +14,7 @@ from scipy import stats
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.metrics import PPL
-from lightning_tfm.report.analyses import agreement_text
+from lightning_tfm.report.analyses import agreement
 from lightning_tfm.report.analyses.agreement import (
     CALIBRATED_ON,
     STILL_FALLING,
@@ -70,8 +70,8 @@ def test_a_row_with_other_pieces_is_left_out_whatever_the_paper_prints_for_it(tm
         made = Generator(tmp_path, chosen, [1, 2], name, by_word=True)
         made.write_all({row.name: 0.05 * i for i, row in enumerate(chosen)})
         table, report = write_table(made.study, tmp_path), make(name, tmp_path).summary
-        assert table.agreement == report.agreement
-        found.append(report.agreement)
+        assert table.analyses["agreement"] == report.analyses["agreement"]
+        found.append(report.analyses["agreement"])
     assert found[0].ppl.rows == 8 and found[1].ppl.rows == 8 and found[0].ppl.spearman == found[1].ppl.spearman
     assert found[1].by_metric["bleu"].rows == found[0].by_metric["bleu"].rows and found[1].curve.rows == 8
 
@@ -140,7 +140,7 @@ def test_over_all_rows_of_the_paper_the_parameter_count_alone_is_as_good_as_the_
     made = generator(list(all_rows()), [1, 2])
     made.write_all({name: math.log(row.paper.ppl / 4.92) for name, row in all_rows().items()}, 0.01)
     report = make("made", made.root).summary
-    found = report.agreement
+    found = report.analyses["agreement"]
     ppl = found.ppl
     assert (ppl.rows, ppl.clear_rows, ppl.with_the_paper, ppl.if_every_change_is_worse) == (19, 15, 15, 11)
     assert 0.74 < ppl.parameter_count_alone < 0.78
@@ -214,7 +214,7 @@ def test_one_seed_has_every_figure():
     found = agree(rows[0], rows[1:])
     assert found.ppl.spearman is not None and found.ppl.clear_rows == 4
     assert all(p.spearman is not None for p in found.curve.points)
-    assert not re.search(r"\b(nan|None)\b", " ".join(agreement_text.notes(found, None)))
+    assert not re.search(r"\b(nan|None)\b", " ".join(agreement.notes(found, None)))
 
 
 def test_equal_values_and_unknown_sizes_leave_blanks():
@@ -222,14 +222,14 @@ def test_equal_values_and_unknown_sizes_leave_blanks():
     found = agree(BASE, alike).ppl
     assert found.spearman is found.parameter_count_alone is found.error_in_size.parameter_count is None
     assert found.with_the_paper == 0 and found.error_in_size.table == found.error_in_size.no_difference
-    assert agreement_text.line(agree(BASE, alike), None) == "0 of 4 rows that differ in the paper have its sign here"
+    assert agreement._line(agree(BASE, alike), None) == "0 of 4 rows that differ in the paper have its sign here"
 
 
 def test_without_bleu_in_the_paper():
     rows = [replace(row, paper=dict(row.paper) | {"bleu": None}) for row in FIVE]
     found = agree(BASE, rows)
     assert found.by_metric["bleu"] is None and found.ppl.rows == 5
-    assert not any("BLEU" in note for note in agreement_text.notes(found, None))
+    assert not any("BLEU" in note for note in agreement.notes(found, None))
 
 
 # --- what is printed ---
@@ -287,7 +287,7 @@ def test_base_that_still_learns_is_a_warning_everywhere(generator, capsys):
     last = " ".join(" ".join(text.splitlines()[-3:]).split())
     assert last.endswith("in the last eighth: not converged, so differences partly reflect how fast rows learn")
     report = make("made", made.root)
-    assert report.summary.last_eighth.still_falling
+    assert report.summary.analyses["last eighth"].still_falling
     for kind in ("markdown", "html"):
         assert "not converged, so differences partly reflect how fast rows learn" in report.render(kind)
     assert "Warning:" in report.render("html")
@@ -297,11 +297,11 @@ def test_every_format_has_the_figures(study, capsys):
     report = make("made", study.root)
     data = json.loads(report.render("json"))
     assert json.loads(table(study, capsys, "--format", "json"))["agreement"] == data["agreement"]
-    notes = agreement_text.notes(report.summary.agreement, report.summary.last_eighth)
+    notes = agreement.notes(report.summary.analyses["agreement"], report.summary)
     for text in (report.render("markdown"), table(study, capsys, "--format", "markdown")):
         assert all(f"- {note}" in text for note in notes)
     said, page = " ".join(notes), report.render("html")
-    for word in agreement_text.FIGURES:
+    for word in agreement.FIGURES:
         assert word.lower() in said.lower()
         assert word in html.unescape(page)
     assert "must reach about 0.92" in said and "C-N2, C-N8" in said
@@ -332,7 +332,7 @@ def test_rows_of_ones_own_have_only_bases_fall(generator, capsys):
     made = generator([all_rows()["base"], *mine], [1, 2])
     made.write_all()
     report = make("made", made.root)
-    assert report.summary.agreement is None
+    assert "agreement" not in report.summary.analyses
     assert "rank correlation" not in report.render("markdown").lower()
     assert re.fullmatch(r"base still fell \d\.\d % in the last eighth", table(made, capsys).splitlines()[-1])
 
@@ -343,8 +343,8 @@ def test_runs_without_curves_and_missing_rows_are_no_error(generator, capsys):
     for path in made.root.glob("runs/*/metrics.jsonl"):
         path.write_text('{"step": 5, "dev_ppl": "much"}\n{"step": 6, "dev_ppl": -1}\nno line')
     report = make("made", made.root)
-    assert report.summary.last_eighth is None and report.summary.agreement.curve is None
-    assert report.summary.agreement.ppl.rows == 7
+    assert "last eighth" not in report.summary.analyses and report.summary.analyses["agreement"].curve is None
+    assert report.summary.analyses["agreement"].ppl.rows == 7
     assert "rank correlation" in table(made, capsys) and "last eighth" not in table(made, capsys)
     assert 'id="section-agreement"' in report.render("html")
 
@@ -352,5 +352,5 @@ def test_runs_without_curves_and_missing_rows_are_no_error(generator, capsys):
 def test_unfinished_base_shows_nothing(generator, capsys):
     made = generator(ROWS, [1])
     made.write_all(skip=[("base", 1)])
-    assert make("made", made.root).summary.agreement is None
+    assert "agreement" not in make("made", made.root).summary.analyses
     assert "differ in the paper" not in table(made, capsys)

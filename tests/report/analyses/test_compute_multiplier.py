@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, crossing, mean_curve, multiplier, notes, times
+from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, crossing, mean_curve, multiplier, times
 from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.report.row import Multiplier
-from lightning_tfm.report.tables.data import columns_and_rows
+from lightning_tfm.report.tables.data import lines as lines_of
 from lightning_tfm.report.tables.extra_columns import FACTS
 from lightning_tfm.report.tables.latex import to_latex
 from lightning_tfm.study.rows import Paper, Row, load_rows
@@ -132,9 +132,9 @@ def test_every_view_has_it(study, tmp_path):
     assert lines["base"]["worth"] == "" and float(lines["C-N4"]["worth flops"]) > 0
     plain = {row["row"]: row for row in json.loads(report.render("json"))["rows"]}
     assert plain["A-h1"]["worth"]["lower"] == worth.lower and "worth" not in plain["base"]
-    heads, table = columns_and_rows(report.summary)
-    assert table[1][heads.index("worth upper")] == worth.upper and table[1][heads.index("worth (FLOPs)")]
-    assert any("another schedule" in note for note in notes(report.summary.rows))
+    line = lines_of(report.summary)[1]
+    assert line["worth upper"] == worth.upper and line["worth flops"]
+    assert any("another schedule" in note for note in report.summary.analyses["worth"])
 
 
 def test_a_table_without_tests_has_the_estimate(study, tmp_path):
@@ -153,7 +153,7 @@ def test_rows_without_curves_have_no_column(generator, tmp_path):
     made = generator(["base", "A-h1"], [1, 2])
     made.write_all({"A-h1": 0.1})  # whose curves do not end in their scores
     summary = make("made", tmp_path).summary
-    assert all(row.worth is None for row in summary.rows) and notes(summary.rows) == []
+    assert all(row.worth is None for row in summary.rows) and "worth" not in summary.analyses
     assert "worth" not in render_table(summary, "markdown")
     assert "worth" in [fact.name for fact in FACTS] and "worth" in render_table(summary, "csv").split("\n")[0]
 
@@ -171,7 +171,7 @@ def test_rows_that_cost_as_much_as_base_say_what_is_left(tmp_path):
     made = Generator(tmp_path, [Row("base", "base", {}, Paper(None, None, None), "x"), *chosen], [1, 2])
     made.write_all()
     summary = make("made", tmp_path).summary
-    by_flops, by_parameters = notes(summary.rows)
+    by_flops, by_parameters = summary.analyses["worth"]
     base, gqa, untied = summary.rows
     left = gqa.flops / base.flops - 1
     assert by_flops == f"model.d_ff solved for base's flops: M-gqa-flops ({100 * left:+.2f} %)"

@@ -74,7 +74,7 @@ def test_effects_of_too_few_seeds_have_intervals_and_no_p(tmp_path, monkeypatch)
     made = Generator(tmp_path, GRID, [1, 2, 3])
     made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9, "norm=post, warmup=800": 0.0})
     report = make("made", tmp_path)
-    effects = report.summary.factors.effects
+    effects = report.summary.analyses["factors"].effects
     assert {e.p for e in effects} == {None} and all(e.lower < e.estimate < e.upper for e in effects)
     assert effects[0].depends_on == ["training.warmup"]  # the caution stays: by the interaction's interval
     lines = [
@@ -90,10 +90,10 @@ def test_effects_of_seeds_that_were_added_after_looking_have_no_p(tmp_path):
     """They were added by verdicts against base: no share of the level is kept for effects."""
     made = Generator(tmp_path, GRID, [1, 2, 3, 4, 5])
     made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9})
-    assert all(effect.p is not None for effect in make("made", tmp_path).summary.factors.effects)
+    assert all(effect.p is not None for effect in make("made", tmp_path).summary.analyses["factors"].effects)
     seen = {row.name: made.study.seeds for row in made.study.rows}
     (tmp_path / "studies/made/looks.json").write_bytes(to_json(looks_to_json(Course(late(5, 8), [Look(seen)], seen))))
-    effects = make("made", tmp_path).summary.factors.effects
+    effects = make("made", tmp_path).summary.analyses["factors"].effects
     assert effects and all(effect.p is None and effect.lower is not None for effect in effects)
 
 
@@ -101,7 +101,7 @@ def test_effects_that_are_there_are_found_and_shown(tmp_path):
     made = Generator(tmp_path, GRID, [1, 2, 3])
     made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9, "norm=post, warmup=800": 0.0})
     report = make("made", tmp_path)
-    found = {(e.metric, tuple(e.words)): e for e in report.summary.factors.effects}
+    found = {(e.metric, tuple(e.words)): e for e in report.summary.analyses["factors"].effects}
     pre, late = "model.norm: pre against post", "training.warmup: 800 against 400"
     main, cross = found["ppl", (pre,)], found["ppl", (pre, late)]
     assert main.lower < 0.6 < main.upper and main.p < 0.001
@@ -114,7 +114,7 @@ def test_effects_that_are_there_are_found_and_shown(tmp_path):
     page = report.render("html")
     assert "norm pre × warmup 800" in page and page.index("section-factors") < page.index("section-table")
     assert 'aria-label="Dev perplexity by norm and warmup"' in page and "norm post, warmup 800: " in page
-    assert report.summary.factors.maps[0].values[0][0] == pytest.approx(5, rel=0.1)
+    assert report.summary.analyses["factors"].maps[0].values[0][0] == pytest.approx(5, rel=0.1)
 
 
 def test_a_main_effect_names_only_fields_with_which_it_interacts_beyond_chance():
@@ -141,7 +141,7 @@ def test_a_difference_of_two_combinations_is_tested_as_that_of_a_row_to_base_is(
 def test_a_combination_with_one_seed_leaves_its_effects_untested(tmp_path):
     made = Generator(tmp_path, GRID, [1, 2, 3])
     made.write_all({"norm=pre, warmup=400": 0.5}, skip=[("norm=pre, warmup=400", seed) for seed in (2, 3)])
-    effects = make("made", tmp_path).summary.factors.effects
+    effects = make("made", tmp_path).summary.analyses["factors"].effects
     assert len(effects) == 6 and {(e.lower, e.p) for e in effects} == {(None, None)}
     assert effects[0].estimate == pytest.approx(0.25, abs=0.1)
 
@@ -150,7 +150,7 @@ def test_while_a_combination_has_no_run_yet_every_view_is_there_without_effects(
     made = Generator(tmp_path, GRID, [1, 2, 3])
     made.write_all(skip=[("norm=pre, warmup=400", seed) for seed in (1, 2, 3)])
     report = make("made", tmp_path)
-    assert report.summary.factors.effects == []
+    assert report.summary.analyses["factors"].effects == []
     for kind in ("text", "html", "markdown", "latex", "csv", "json"):
         assert "warmup" in report.render(kind) and "section-factors" not in report.render(kind), kind
 
@@ -164,7 +164,7 @@ def test_seeds_that_all_gave_the_same_number_allow_no_test_of_an_effect():
 def test_a_study_of_listed_rows_has_no_factors(tmp_path):
     made = Generator(tmp_path, ["base", "A-h1", "A-h4"], [1, 2])
     made.write_all()
-    assert make("made", tmp_path).summary.factors is None
+    assert "factors" not in make("made", tmp_path).summary.analyses
 
 
 def test_where_nothing_differs_one_study_in_twenty_at_most_finds_an_effect():

@@ -13,8 +13,9 @@ from lightning_tfm.atomic_io import to_json
 from lightning_tfm.config import evaluation_hash
 from lightning_tfm.data.sources.length_buckets import LongText
 from lightning_tfm.report import archive
-from lightning_tfm.report.analyses import length_extrapolation_figure, length_extrapolation_text
-from lightning_tfm.report.analyses.length_extrapolation import (
+from lightning_tfm.report.analyses import length_extrapolation
+from lightning_tfm.report.analyses.length_extrapolation import ANALYSIS
+from lightning_tfm.report.analyses.length_extrapolation_statistics import (
     CARRIES,
     CONTRADICTED,
     FALLS_OFF,
@@ -108,7 +109,7 @@ def report(made):
 
 
 def test_rises_are_found_less_the_controls_with_words_and_reach(report):
-    found = report.summary.beyond
+    found = report.summary.of(ANALYSIS)
     rows = {row.row: row for row in found.rows}
     assert found.control == "seen" and rows["seen"].word == "control" and rows["seen"].excess is None
     for name, word in (("base", FALLS_OFF), ("E-learned", FALLS_OFF), ("alibi", CARRIES)):
@@ -124,10 +125,10 @@ def test_rises_are_found_less_the_controls_with_words_and_reach(report):
 
 
 def test_every_format_says_it(report, capsys):
-    long_names = [replace(row, row=f"{row.row}-{'n' * 20}") for row in report.summary.beyond.rows]
-    named = to_text(
-        length_extrapolation_text.section(replace(report.summary.beyond, rows=long_names)).blocks, 80
-    ).splitlines()
+    long, found = "n" * 20, report.summary.of(ANALYSIS)
+    rows = [replace(row, name=f"{row.name}-{long}") for row in report.summary.rows]
+    named = replace(found, rows=[replace(row, row=f"{row.row}-{long}") for row in found.rows])
+    named = to_text(blocks(named, replace(report.summary, rows=rows)), 80).splitlines()
     assert max(map(len, named)) <= 80 and any("[+0." in line and "degrades" in line for line in named)
     text, markdown = to_words(report.summary, 80), render_table(report.summary, "markdown")
     assert max(map(len, text.splitlines())) <= 80
@@ -138,7 +139,7 @@ def test_every_format_says_it(report, capsys):
 
 
 def test_the_figure_has_a_line_and_a_band_for_each_row_by_source_and_by_target(report):
-    found = length_extrapolation_figure.pictures(report.summary.beyond, report.summary.rows)
+    found = length_extrapolation.pictures(report.summary.of(ANALYSIS), report.summary.rows)
     assert len(found) == 6
     for picture, title in found:
         assert picture.count('class="band"') == len(RISES) and "length" in title
@@ -150,12 +151,17 @@ def test_the_figure_has_a_line_and_a_band_for_each_row_by_source_and_by_target(r
 def test_the_names_at_the_ends_of_curves_fit_at_a_phone_s_letters(report):
     """Of 16 units (templates/pictures.css), bold: a letter is some 0.6 of that wide."""
     rows = [replace(row, label="" if row.base else f"{row.name}, a long label") for row in report.summary.rows]
-    for picture, _ in length_extrapolation_figure.pictures(report.summary.beyond, rows):
+    for picture, _ in length_extrapolation.pictures(report.summary.of(ANALYSIS), rows):
         found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*class="label end"[^>]*>([^<]+)<', picture)
         assert len(found) == len(RISES) and max(len(name) for *_, name in found) > 14
-        assert all(float(x) + 0.6 * 16 * len(name) <= length_extrapolation_figure.WIDTH for x, _, name in found)
+        assert all(float(x) + 0.6 * 16 * len(name) <= length_extrapolation.WIDTH for x, _, name in found)
         places = sorted(float(y) for _, y, _ in found)
         assert all(after - before >= 16 for before, after in pairwise(places))
+
+
+def blocks(found, report):
+    (part,) = length_extrapolation.sections(found, report)
+    return part.blocks
 
 
 def again(made, rises, skip=(), sd=0.01):
@@ -165,7 +171,7 @@ def again(made, rises, skip=(), sd=0.01):
                 path.with_name(name).unlink()
             path.parent.rmdir()
     made.write_long(rises, sd, skip)
-    return make("made", made.root).summary.beyond
+    return make("made", made.root).summary.of(ANALYSIS)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +188,7 @@ def again(made, rises, skip=(), sd=0.01):
     ],
 )
 def test_the_sentence(made, report, base, gain, word):
-    rows = {row.row: row for row in report.summary.beyond.rows}
+    rows = {row.row: row for row in report.summary.of(ANALYSIS).rows}
     interval = Interval(gain[1], gain[0], gain[2]) if gain[1] is not None else Interval(*gain)
     rows["base"] = replace(rows["base"], word=base)
     rows["E-learned"] = replace(rows["E-learned"], against=interval)
@@ -191,14 +197,14 @@ def test_the_sentence(made, report, base, gain, word):
     assert judged(made.study, rows) == (None, "")
 
 
-def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(made):
+def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(made, report):
     one = [(row.name, seed) for row in made.study.rows for seed in SEEDS[1:]]
     found = again(made, RISES, one)
     assert found.verdict == UNTESTABLE and {row.word for row in found.rows} == {UNTESTABLE, "control"}
     found = again(made, RISES | {"base": 0.2}, [("seen", seed) for seed in SEEDS])
     base = found.rows[0]
     assert found.control is None and base.excess.lower < 0.5 < base.excess.upper and base.word == FALLS_OFF
-    tables = [block for block in length_extrapolation_text.section(found).blocks if isinstance(block, Widest)]
+    tables = [block for block in blocks(found, report.summary) if isinstance(block, Widest)]
     assert "rise [95 %]" in [column.head for column in tables[0].tables[0][0].columns]
 
 
@@ -260,7 +266,7 @@ def test_lines_of_another_evaluation_or_damaged_ones_are_left_out(made):
         if "by_length" in path.read_text() or "source" in path.read_text()[:40]:
             (made.folder(made.study.rows[1], 3).scores("f" * 64) / path.name).write_bytes(path.read_bytes())
     other.write_text(json.dumps(whole))
-    missing = make("made", made.root).summary.beyond.missing
+    missing = make("made", made.root).summary.of(ANALYSIS).missing
     assert missing == [
         "its lines do not add up to the score by length: base/2",
         "scored on other lines, or otherwise: E-learned/3",
@@ -273,5 +279,5 @@ def test_the_archive_takes_the_lines_numbers_along(made, tmp_path):
     cells = read_cells(study, made.root, collect(study, made.root))
     archive.pack(cells, tmp_path / "made.tar.xz")
     archive.unpack(tmp_path / "made.tar.xz", tmp_path / "there")
-    ours, theirs = (make("made", root).summary.beyond for root in (made.root, tmp_path / "there"))
+    ours, theirs = (make("made", root).summary.of(ANALYSIS) for root in (made.root, tmp_path / "there"))
     assert ours == theirs and not ours.missing

@@ -60,7 +60,7 @@ def test_an_archive_carries_it(made, tmp_path):
     cells = make("made", made.root).cells
     archive.pack(cells, tmp_path / "a.tar.xz", made.root / "studies/made")
     assert archive.unpack(tmp_path / "a.tar.xz", tmp_path)[1] == 8
-    assert make("made", tmp_path).summary.tuning == make("made", made.root).summary.tuning
+    assert make("made", tmp_path).summary.analyses["tuning"] == make("made", made.root).summary.analyses["tuning"]
 
 
 def test_a_study_that_was_not_tuned_says_nothing_and_a_broken_record_is_named(made, tmp_path):

@@ -11,7 +11,7 @@ from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.report.build_summary import summarise, tabulate
 from lightning_tfm.report.records import collect
 from lightning_tfm.report.sequential import further
-from lightning_tfm.report.tables.data import columns_and_rows
+from lightning_tfm.report.tables.data import lines
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study_file import save
@@ -55,8 +55,8 @@ def test_nothing_is_corrected_for_twins(pair):
     assert [found[row.name].same_as for row in TWINS] == ["base", "A-h4", "base"]
     assert found["also-h4"].ppl.by_seed == found["A-h4"].ppl.by_seed
     assert (with_twins.finished, with_twins.cells) == (without.finished, without.cells) == (21, 21)
-    assert with_twins.claims == without.claims and with_twins.agreement == without.agreement
-    assert with_twins.agreement is not None
+    assert with_twins.claims == without.claims and with_twins.analyses["agreement"] == without.analyses["agreement"]
+    assert with_twins.analyses["agreement"] is not None
 
 
 def test_nor_by_looks_and_no_look_asks_for_them(pair):
@@ -88,13 +88,13 @@ def test_every_format_says_so(pair):
     ].endswith(",is")
     assert [row.get("is") for row in json.loads(render_table(table, "json"))["rows"]][:3] == ["base", None, None]
     report = make(made.study.name, made.root)
-    heads, rows = columns_and_rows(report.summary)
-    words = {row[0]: row[heads.index("PPL verdict")] for row in rows}
-    found = [words[name] for name in ("base", "also-base", "also-h4", "empty")]
-    assert found == ["base", "is base", "is A-h4", "is base"]
-    heads, rows = columns_and_rows(make(made.study.name, made.root, "A-h4").summary)
-    words = {row[0]: row[heads.index("BLEU verdict")] for row in rows}
-    assert words["A-h4"] == "reference" and words["base"] not in ("base", "reference")
+    same = {line["row"]: (line["is"], line["ppl difference verdict"]) for line in lines(report.summary)}
+    found = [same[name] for name in ("base", "also-base", "also-h4", "empty")]
+    assert found == [(None, None), ("base", None), ("A-h4", None), ("base", None)]
+    words = {
+        line["row"]: line["bleu difference verdict"] for line in lines(make(made.study.name, made.root, "A-h4").summary)
+    }
+    assert words["A-h4"] is None and words["base"]
     assert "<bdi>is A-h4: the same runs, no comparison</bdi>" in report.render("html")
     assert "| also-h4 (is A-h4) |  | is A-h4 | 3 |" in report.render("markdown")
     assert "also-h4 (is A-h4)" in report.render("latex")

@@ -16,10 +16,10 @@ from lightning_tfm.model.size import count_parameters
 from lightning_tfm.plural_words import MINUS
 from lightning_tfm.report import archive
 from lightning_tfm.report.analyses import architecture, attention, head_ablation, layer_table, softmax
+from lightning_tfm.report.analyses.quality import quality
 from lightning_tfm.report.build import make
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, below, draw
 from lightning_tfm.report.charts.curves import POINTS, curves, falls, thinned
-from lightning_tfm.report.charts.figures import quality
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import Scale, figure, label, short, standing_alone, tag
@@ -142,9 +142,9 @@ FLOPS = next(fact for fact in FACTS if fact.name == "flops")
 
 def test_perplexity_against_a_size_that_all_rows_share_is_no_picture(made):
     found = make("made", made.root).summary
-    assert quality(found, FLOPS, {})
+    assert quality(found.rows, FLOPS, {})
     same = replace(found, rows=[replace(row, flops=1e12 * (1 + i / 1000)) for i, row in enumerate(found.rows)])
-    assert not quality(same, FLOPS, {})
+    assert not quality(same.rows, FLOPS, {})
 
 
 SQUARE = [[[[1000, 0], [300, 700]], [[500, 500], [0, 1000]]]]
@@ -273,7 +273,7 @@ def asking(tmp_path_factory):
 
 def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
     report = make("made", asking.root)
-    end = {r.row: r for r in report.summary.softmax.rows if (r.when, r.kind) == ("end", "all")}
+    end = {r.row: r for r in report.summary.analyses["softmax"].rows if (r.when, r.kind) == ("end", "all")}
     assert {(r.scores, r.d_k) for r in end.values()} == {(s, k) for s in ("scaled", "unscaled") for k in (8, 32)}
     one = end["S-dk256-unscaled"]
     assert one.alone and not end["P-t5"].alone and one.n == 2
@@ -294,10 +294,8 @@ def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
     assert page.count(">wide unscaled keys</bdi> <small><code><bdi>S-dk256-unscaled<") == 3, (
         "of lengths and of runs, too"
     )
-    alike = replace(report.summary.softmax, rows=[end["base"]])
-    assert (
-        softmax.section(alike, {}).blocks == [] and headline(replace(report.summary, softmax=alike))[0][:8] != said[:8]
-    )
+    alike = replace(report.summary.analyses["softmax"], rows=[end["base"]])
+    assert softmax.sections(alike, report.summary) == [] == softmax.lead(alike, report.summary)
 
 
 def test_a_page_shows_what_its_rows_ask_for_and_nothing_else(asking, made):
@@ -315,7 +313,7 @@ def test_what_was_collected_travels_with_the_records(asking, tmp_path):
     archive.pack(report.cells, tmp_path / "made.tar.xz", folder_of(asking.root, "made"))
     archive.unpack(tmp_path / "made.tar.xz", tmp_path / "there")
     there = make("made", tmp_path / "there")
-    assert there.summary.softmax == report.summary.softmax and there.extras == report.extras
+    assert there.summary.analyses["softmax"] == report.summary.analyses["softmax"]
 
 
 @pytest.mark.parametrize("file", ["table3", "layers", "scores", "modern", "positions", "stack"])

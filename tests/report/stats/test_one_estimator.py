@@ -15,7 +15,7 @@ from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.report.build import make
-from lightning_tfm.report.tables.data import columns_and_rows
+from lightning_tfm.report.tables.data import lines as lines_of
 from tests.golden import ROOT, said, visible
 
 ROW = "norm=post, warmup=150, lr_factor=0.7"
@@ -66,17 +66,16 @@ def test_for_programs_and_on_the_dashboard(root: Path, logs: dict[str, list[floa
 
     table, report = lines("table", "norm", "--format", "csv"), lines("report", "norm", "--format", "csv", "--to", "-")
     plain, full = data("table", "norm", "--format", "json"), data("report", "norm", "--format", "json", "--to", "-")
-    heads, rows = columns_and_rows(make("norm", root).summary)
-    sent = dict(zip(heads, next(one for one in rows if one[0] == ROW), strict=True))
+    sent = next(one for one in lines_of(make("norm", root).summary) if one["row"] == ROW)
     page = StudyPages(root).page(Board(root, every=0).look(), "norm")
     shown = next(row for row in page.data["rows"] if row.name == ROW)
-    means = [float(table["dev PPL"]), float(report["ppl mean"]), plain["dev PPL"]["mean"], full["ppl"]["mean"]]
-    assert [*means, sent["PPL"], shown.ppl.mean] == pytest.approx([mean] * 6, rel=1e-9)
-    spreads = [float(table["dev PPL sd %"]), float(report["ppl sd %"]), plain["dev PPL"]["sd %"], full["ppl"]["sd %"]]
+    means = [float(table["ppl mean"]), float(report["ppl mean"]), plain["ppl"]["mean"], full["ppl"]["mean"]]
+    assert [*means, sent["ppl mean"], shown.ppl.mean] == pytest.approx([mean] * 6, rel=1e-9)
+    spreads = [float(table["ppl sd %"]), float(report["ppl sd %"]), plain["ppl"]["sd %"], full["ppl"]["sd %"]]
     assert spreads == pytest.approx([spread] * 4, rel=1e-9) and shown.ppl.spread == f"{spread:.1f} %"
     logged = [float(report["ppl difference estimate"]), full["ppl"]["difference"]["estimate"]]
     assert logged == pytest.approx([log] * 2, rel=1e-9)
-    percent = [full["ppl"]["difference"]["percent"]["estimate"], sent["PPL difference"], shown.against]
+    percent = [full["ppl"]["difference"]["percent"]["estimate"], sent["ppl difference percent estimate"], shown.against]
     assert percent == pytest.approx([100 * math.expm1(log)] * 3, rel=1e-9)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lightning_tfm.report import selection_error
-from lightning_tfm.report.analyses.row_tuning import notes, weighed
+from lightning_tfm.report.analyses.row_tuning import notes
 from lightning_tfm.report.build import make
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
 from lightning_tfm.study.row_tuning import TunedRow, TuningSummary
@@ -90,4 +90,4 @@ def test_a_report_whose_rows_were_tuned_has_wider_intervals_and_says_which_choic
 
 
 def test_a_tuning_without_seeds_to_judge_it_by_says_nothing_of_open_choices():
-    assert not any("open" in note or "clear" in note for note in notes(weighed(tuned(("base", 1.0, [1, 0.9, 1])), [])))
+    assert not any("open" in note or "clear" in note for note in notes(tuned(("base", 1.0, [1, 0.9, 1])), None))

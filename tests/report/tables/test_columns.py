@@ -14,7 +14,7 @@ from lightning_tfm.report.records import collect
 from lightning_tfm.report.row import Difference, Scores, SummaryRow
 from lightning_tfm.report.tables import extra_columns
 from lightning_tfm.report.tables import views as table
-from lightning_tfm.report.tables.data import columns_and_rows
+from lightning_tfm.report.tables.data import lines
 from lightning_tfm.report.tables.latex import to_latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.helpers.records import summary, summary_row
@@ -73,7 +73,7 @@ def test_and_of_markdown_csv_json_and_latex(study):
     assert (rows["slow"]["norm"], rows["slow"]["warmup"], rows["slow"]["lr_factor"]) == ("post", "200", "0.5")
     assert rows["slow"]["d_model"] == "64" and "paper PPL" not in rows["slow"]
     found = {row["row"]: row for row in json.loads(render_table(built, "json"))["rows"]}
-    assert found["pre"]["norm"] == "pre" and found["base"]["paper"]["PPL"] is None
+    assert found["pre"]["values"]["norm"] == "pre" and found["base"]["paper"]["ppl"] is None
     tex = report.render("latex")
     assert r"row & steps & norm & $warmup\_steps$ & lr\_factor & mean ($\pm$\,\%) & $\Delta$\,\%" in tex
     assert "The same in every row: $N$~6 (3)" in tex
@@ -104,8 +104,7 @@ def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study, monkeypatch):
             view.splitlines()[0].split(",").count("body") == 1
             for view in (render_table(built, "csv"), report.render("csv"))
         )
-        heads, rows = columns_and_rows(report.summary)
-        assert [row[heads.index("counted")] for row in rows] == [7] * len(report.summary.rows)
+        assert [line["body"] for line in lines(report.summary)] == [7] * len(report.summary.rows)
     finally:
         extra_columns.FACTS.remove(added)
 

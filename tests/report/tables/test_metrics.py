@@ -15,7 +15,6 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.build import make
 from lightning_tfm.report.records import collect, read_cells
-from lightning_tfm.report.significance import bootstraps
 from lightning_tfm.report.to_json import plain
 from lightning_tfm.runs.record import read_score
 from lightning_tfm.study.study import Ablation
@@ -288,7 +287,7 @@ def test_a_logarithm_is_what_is_resampled_where_one_is_tested_and_a_label_is_har
     assert "15 runs have" in printed(root, "validate", "made", "--add", name)
     study = load_as(Ablation, root, "made")
     cells = read_cells(study, root, collect(study, root))
-    boots, tested = bootstraps(cells)[name], {key: cell.value(name) for key, cell in cells.filled.items()}
+    boots, tested = cells.boots[name], {key: cell.value(name) for key, cell in cells.filled.items()}
     for key, scores in boots.items():
         assert scores.mean() == pytest.approx(tested[key], abs=4 * scores.std()) and tested[key] < 0
     row = make("made", root).summary.rows[2].metric(name)

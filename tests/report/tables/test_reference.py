@@ -53,7 +53,7 @@ def test_differences_are_to_the_row_with_the_papers_to_its_own_number_there(agai
     assert rows["base"].ppl.difference.paper == pytest.approx(math.log(4.92 / 6.11))
     assert rows["base"].ppl.difference.verdict == "same direction" and rows["mine"].ppl.difference.verdict == "better"
     assert "differs from C-N2" in rows["mine"].ppl.difference.why
-    assert rows["mine"].ppl.difference.paper is None and summary.claims == [] and summary.agreement is None
+    assert rows["mine"].ppl.difference.paper is None and summary.claims == [] and "agreement" not in summary.analyses
 
 
 def test_the_family_is_all_rows_but_the_reference(against):

@@ -107,9 +107,9 @@ def test_several_seeds_are_mean_and_deviation():
     s, found = full((1, 2, 4))
     row = json.loads(render_table(tabulate(s, found), "json"))["rows"][1]
     ppl = [found["A-h1", seed].scores["dev"].ppl for seed in (1, 2, 4)]
-    assert row["dev PPL"]["mean"] == pytest.approx(math.prod(ppl) ** (1 / 3))
-    assert row["dev PPL"]["sd %"] == pytest.approx(100 * stdev(map(math.log, ppl)))
-    assert row["dev PPL"]["by seed"] == {"1": ppl[0], "2": ppl[1], "4": ppl[2]}
+    assert row["ppl"]["mean"] == pytest.approx(math.prod(ppl) ** (1 / 3))
+    assert row["ppl"]["sd %"] == pytest.approx(100 * stdev(map(math.log, ppl)))
+    assert row["ppl"]["by seed"] == {"1": ppl[0], "2": ppl[1], "4": ppl[2]}
     assert row["n"] == 3
 
 
@@ -145,9 +145,9 @@ def test_csv_and_markdown_hold_every_row_and_column():
     built = tabulate(*full())
     rows = list(csv.DictReader(io.StringIO(render_table(built, "csv"))))
     assert [r["row"] for r in rows] == list(all_rows())
-    assert rows[7]["N"] == "1" and rows[7]["d_model"] == "64" and rows[7]["paper PPL"] == "6.11"
+    assert rows[7]["N"] == "1" and rows[7]["d_model"] == "64" and rows[7]["paper ppl"] == "6.11"
     heads = render_table(built, "csv").splitlines()[0].split(",")
-    assert len(set(heads)) == len(heads) and "dev PPL sd %" in heads
+    assert len(set(heads)) == len(heads) and "ppl sd %" in heads
     cells = [line.count("|") for line in render_table(built, "markdown").splitlines() if line.startswith("|")]
     assert len(cells) == 22 and len(set(cells)) == 1
 

@@ -80,7 +80,7 @@ def test_many_reasons_are_counted_and_long_ones_cut():
 
 def test_warnings_before_figures():
     still = LastEighth(0.11, 0.05, True)
-    assert trust(report(row("big", "undecided", 1.0, far_above=[25]), last_eighth=still)) == (
+    assert trust(report(row("big", "undecided", 1.0, far_above=[25]), analyses={"last eighth": still})) == (
         "Seed 25 of big is far above the others of its row; base still fell 11.0 % over the last eighth of its "
         "training: not converged, so differences partly reflect how fast rows learn; 5 seeds per row."
     )
@@ -130,15 +130,17 @@ def effect(kind, words, estimate, p=None, **changes):
 def test_a_factorial_leads_with_its_fields_and_says_where_they_interact():
     norm, late = "model.norm: pre against post", "training.warmup: 8 against 4"
     effects = [effect("main", [norm], -24.7, 0.012), effect("main", [late], 2.0, 0.4)]
-    made = replace(report(row("a", "undecided", 1.0, smallest=3.0)), factors=FactorSummary([], effects, []))
+    made = replace(
+        report(row("a", "undecided", 1.0, smallest=3.0)), analyses={"factors": FactorSummary([], effects, [])}
+    )
     said = "Over all levels of the other fields: norm pre instead of post gives −24.7 % perplexity [−29.7 %, −19.7 %]."
     assert headline(made)[0] == said
     both = [replace(e, p=None) for e in (*effects, effect("interaction", [norm, late], 30.0))]
-    assert headline(replace(made, factors=FactorSummary([], both, [])))[0] == (
+    assert headline(replace(made, analyses={"factors": FactorSummary([], both, [])}))[0] == (
         f"{said} But effects differ with the other fields (norm × warmup): read the combinations. These are intervals "
         "without a test: too few seeds."
     )
-    nothing = replace(made, factors=FactorSummary([], effects[1:], []))
+    nothing = replace(made, analyses={"factors": FactorSummary([], effects[1:], [])})
     assert headline(nothing)[0] == "No field has a significant effect of its own."
 
 

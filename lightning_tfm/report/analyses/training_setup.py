@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.registry import SCHEDULES
+from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.records import Cells
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.tables import columns
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,9 @@ PAPER = Regime(trained=40.0, unique=2.0, warmup=0.04, last_rate=0.20)
 """study/ratios.py says where from"""
 
 
-def regime_of(cells: Cells, root: Path) -> Regime | None:
-    """None without a run of base that kept its pieces. `root`: where its text is, if it is here."""
-    study, store = cells.study, root / "data" / cells.study.store
+def find(cells: Cells, report: Summary) -> Regime | None:
+    """None without a run of base that kept its pieces."""
+    study, store = cells.study, cells.root / "data" / cells.study.store
     runs = [cell.record for cell in cells.of(study.base_row or "") if cell.record.target_tokens]
     if not runs:
         return None
@@ -47,10 +49,9 @@ def regime_of(cells: Cells, root: Path) -> Regime | None:
     return Regime(trained, unique, t.warmup / t.steps, last)
 
 
-def notes(found: Regime | None, of_the_paper: bool) -> list[str]:
+def notes(found: Regime, report: Summary) -> list[str]:
     """In a sentence, the paper's in brackets where it prints any of the rows."""
-    if found is None:
-        return []
+    of_the_paper = columns.of_the_paper(report.rows)
 
     def beside(paper: str) -> str:
         return f" ({paper})" * of_the_paper
@@ -66,3 +67,6 @@ def notes(found: Regime | None, of_the_paper: bool) -> list[str]:
     if found.last_rate is not None:
         last = f", rate at the end {found.last_rate:.2f} of its peak{beside(f'{PAPER.last_rate:.2f}')}"
     return [f"training: {pieces}; {ends}{last}"]
+
+
+ANALYSIS = Analysis(key="regime", find=find, notes=notes)

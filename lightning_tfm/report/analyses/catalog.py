@@ -1,0 +1,41 @@
+"""Every analysis of a study, in the order in which a report names what it found."""
+
+from typing import Any
+
+from lightning_tfm.report.analyses import (
+    agreement,
+    calibration,
+    compute_multiplier,
+    factors,
+    head_ablation,
+    layer_table,
+    length_extrapolation,
+    quality,
+    row_tuning,
+    score_by_length,
+    softmax,
+    training_setup,
+)
+from lightning_tfm.report.analysis import Analysis
+from lightning_tfm.report.summary import Summary
+
+ANALYSES: list[Analysis[Any]] = [
+    row_tuning.ANALYSIS,
+    compute_multiplier.ANALYSIS,
+    training_setup.ANALYSIS,
+    agreement.ANALYSIS,
+    agreement.LAST_EIGHTH,
+    factors.ANALYSIS,
+    length_extrapolation.ANALYSIS,
+    softmax.ANALYSIS,
+    layer_table.ANALYSIS,
+    quality.ANALYSIS,
+    head_ablation.ANALYSIS,
+    score_by_length.ANALYSIS,
+    calibration.ANALYSIS,
+]
+
+
+def findings(report: Summary) -> list[tuple[Analysis[Any], Any]]:
+    """Every analysis that found something, and what."""
+    return [(one, report.analyses[one.key]) for one in ANALYSES if one.key in report.analyses]

@@ -1,0 +1,59 @@
+"""The score of translations by the length of the reference."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lightning_tfm.metrics import OF_TEXT, PPL
+from lightning_tfm.plural_words import signed
+from lightning_tfm.report.analysis import Analysis
+from lightning_tfm.report.blocks import Section, Table, Text, columns
+from lightning_tfm.report.records import Cells, score_of
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.tables.columns import labels, titled
+
+Lengths = tuple[list[str], dict[str, list[float]]]
+"""(bins, row -> score of each bin, pooled over seeds)"""
+
+
+def find(cells: Cells, report: Summary) -> Lengths | None:
+    found = lengths(cells, [row.name for row in report.rows])
+    return found if found[1] else None
+
+
+def sections(found: Lengths, report: Summary) -> list[Section]:
+    """Of what rows are compared with, then of each how far it is from that, shaded."""
+    heads, by_row = found
+    to = by_row.get(report.against.name, []) if report.against else []
+    gaps = {row: [a - b for a, b in zip(values, to, strict=True)] for row, values in by_row.items()} if to else {}
+    most = max((abs(gap) for row in gaps.values() for gap in row), default=0.0) or 1.0
+    called, rows, shades = labels(report.rows), [], []
+    for row, values in by_row.items():
+        own = gaps.get(row) if report.against is None or row != report.against.name else None
+        rows.append([titled(row, called), *(map(signed, own) if own else (f"{value:.1f}" for value in values))])
+        shades.append([0, *(round(40 * gap / most) for gap in own or [0.0] * len(values))])
+    about = Text([f"By tokens of the reference, pooled over seeds. Rows beside {report.to}: the difference to it."])
+    table = Table("", columns("row", *heads), rows, shades=shades)
+    return [Section("lengths", f"{OF_TEXT.label} by length", [about, table], after="architecture")]
+
+
+def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> Lengths:
+    """The score by length of the reference in pieces."""
+    some = next(iter(cells.filled.values()), None)
+    if some is None or any(OF_TEXT.name not in cell.sums for cell in cells.filled.values()):
+        return [], {}
+    tokens = some.sums[PPL.name][:, 1]
+    edges = np.unique(np.quantile(tokens, np.linspace(0, 1, bins + 1)))
+    where = np.clip(np.searchsorted(edges, tokens, side="left") - 1, 0, max(len(edges) - 2, 0))
+    used = [b for b in range(max(len(edges) - 1, 1)) if (where == b).any()]
+    heads = [f"{int(tokens[where == b].min())}–{int(tokens[where == b].max())}" for b in used]
+    found = {}
+    for name in names:
+        runs = cells.of(name)
+        if runs:
+            total = [sum(c.sums[OF_TEXT.name][where == b].sum(0) for c in runs) for b in used]
+            found[name] = [float(score_of(OF_TEXT)(np.asarray(one))) for one in total]
+    return heads, found
+
+
+ANALYSIS = Analysis(key="lengths", find=find, sections=sections, json=False)
