@@ -23,7 +23,7 @@ from scipy.stats import wilcoxon
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.report.across.long import by_name, family, long
+from lightning_tfm.report.across.long import Studies, by_name, family, long
 from lightning_tfm.report.across.meta_analysis import LEAST, half_width, random_effects
 from lightning_tfm.report.across.scaling import by_size, fitted
 from lightning_tfm.report.build import Report, make
@@ -76,17 +76,17 @@ def through_origin(x: np.ndarray, y: np.ndarray) -> float:
 
 def calibrations(reports: Sequence[Report], target: float) -> dict[str, Calibration]:
     """Way of foreseeing the paper -> how well it does. Raises UserError where the paper prints too few of the rows."""
-    reports = by_size(reports)
-    rows, _, _ = fitted(reports, target)
+    studies = Studies.of(by_size(reports))
+    rows, _, _ = fitted(studies, target)
     rows = rows[rows.paper.notna()]
     if len(rows) < FEWEST:
         raise UserError(f"the paper prints {len(rows)} of the rows, a factor takes {FEWEST}")
-    largest = reports[-1].summary
+    *_, largest = (report.summary for report in studies.reports.values())
     count = {name: row.parameters for name, row in family(largest).items()}
     sizes = np.array([count[row] for row in rows.index], dtype=float)
     of_base = next(row.parameters for row in largest.rows if row.base)
     ways = {RULE: rows.prediction, ZERO: 0 * sizes, COUNT: -np.log(sizes / of_base)}
-    ways |= {study: rows[f"{study} estimate"] for study in by_name(reports)}
+    ways |= {study: rows[f"{study} estimate"] for study in studies.reports}
     return {by: calibrated(np.asarray(x, float), rows.paper.to_numpy()) for by, x in ways.items()}
 
 

@@ -7,7 +7,7 @@ each study and metric the rows are one family, corrected by Benjamini and Hochbe
 as with fewer seeds than a verdict needs, has only its interval.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -15,28 +15,29 @@ import pandas as pd
 
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report.across.long import (
-    by_name,
-    deciding,
-    heading,
-    labels,
-    long,
-    metrics_of,
-    question,
-    runs_of,
-    shared_runs,
-    sides,
-    titles,
+from lightning_tfm.report.across.long import Studies, runs_of
+from lightning_tfm.report.across.wording import (
+    DIFFERENCE,
+    ROW,
+    VERDICT,
+    P,
+    finding,
+    interval,
+    narrow,
+    p_words,
+    records,
+    seeds_missing,
+    signed,
+    unit,
+    verdict_cell,
 )
-from lightning_tfm.report.across.wording import finding, interval, narrow, p_words, records, seeds_missing, signed
-from lightning_tfm.report.blocks import NOTHING, Block, Cell, Column, Main, Notes, Section, Table
+from lightning_tfm.report.blocks import NOTHING, Block, Column, Main, Notes, Section, Table
 from lightning_tfm.report.build import Report
-from lightning_tfm.report.charts.forest import Entry, Forest, Line
+from lightning_tfm.report.charts.forest import Entry, Forest
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.analysis import Analysis
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
-from lightning_tfm.report.tables.columns import titled
 from lightning_tfm.report.wording.word import UNTESTABLE, WORDS, Shift
 
 AXES = 2
@@ -108,62 +109,45 @@ def shifts(both: pd.DataFrame) -> np.ndarray:
 
 def compare(reports: Sequence[Report]) -> Analysis:
     """The studies of `reports`, each after the first against the first. Raises UserError where no row is in two."""
-    named = by_name(reports)
-    lines, left_out = long(reports)
-    (first, of_first), *others = named.items()
-    mine = {row: runs_of(of_first, row) for row in lines.row.unique()}
+    studies = Studies.of(reports)
+    (first, of_first), *others = studies.reports.items()
+    mine = {row: runs_of(of_first, row) for row in studies.lines.row.unique()}
     same = {(row, k) for k, report in others for row, runs in mine.items() if runs and runs == runs_of(report, row)}
-    both, named_rows = compared(lines, same), labels(reports)
-    forests = [
-        picture(of, named_rows, titles(reports), [first, k], metrics_of(reports))
-        for k, of in both.groupby("study", sort=False)
-    ]
+    both = compared(studies.lines, same)
+    forests = [picture(of, studies, first, k) for k, of in both.groupby("study", sort=False)]
     pictures: list[Block] = [Main(f, f.title * (len(forests) > 1)) for f in forests if f.lines]
-    tables = [
-        table(of, named_rows, titles(reports), (first, k), metric)
-        for (k, metric), of in both.groupby(["study", "metric"], sort=False)
-    ]
-    notes = Notes([*_notes(reports, both), *left_out])
-    rows = plural(lines.row.nunique(), "row")
+    tables = [table(of, studies, first, k, metric) for (k, metric), of in both.groupby(["study", "metric"], sort=False)]
+    data, shared = _data(studies.lines, both), studies.shared_runs()
     return Analysis(
-        heading(reports, "side by side"),
-        question(reports),
+        studies.heading("side by side"),
+        studies.question,
         "comparison",
-        f"{rows} in {len(named)} studies",
+        f"{plural(len(mine), 'row')} in {len(studies.reports)} studies",
         [
             Section("rows", "Rows", pictures),
             Section("tables", "Differences of differences", tables),
-            Section("method", "How to read this", [notes]),
+            Section("method", "How to read this", [Notes([*_notes(studies, both), *studies.left_out])]),
         ],
-        data := _data(lines, both),
-        {"sides": sides(reports), "rows": data, "shared": shared_runs(reports), "left out": left_out},
+        data,
+        {"sides": studies.sides, "rows": data, "shared": shared, "left out": studies.left_out},
         schema=3,
         headline=[f.title for f in forests],
         scope=forests[0].scope if len(forests) == 1 else "",
     )
 
 
-def picture(
-    both: pd.DataFrame,
-    names: Mapping[str, str],
-    called: Mapping[str, str],
-    studies: Sequence[str],
-    metrics: Sequence[str],
-) -> Forest:
+def picture(both: pd.DataFrame, studies: Studies, first: str, other: str) -> Forest:
     """Each row's difference to base in the second of two studies, beside that in the first."""
-    first, other = studies
-    decides = deciding(metrics)
-    metrics = [decides, *(m for m in metrics if m != decides)][:AXES]
+    decides = studies.deciding
+    metrics = [decides, *(m for m in studies.metrics if m != decides)][:AXES]
     entries: dict[str, list[Entry | None]] = {row: [] for row in both.row}
     for metric in metrics:
         for r in both[both.metric == metric].itertuples():
-            entries[r.row].append(_entry(r, metric, studies))
-    decided = both[both.metric == decides].assign(size=lambda b: b.difference.abs())
-    order = decided.sort_values("size", ascending=False, na_position="last", kind="stable").row
-    lines = [
-        Line(names.get(row) or row, entries[row], row * bool(names.get(row))) for row in order if any(entries[row])
-    ]
-    title, scope = finding(decided, names, first, other)
+            entries[r.row].append(_entry(r, metric, first, other))
+    decided = both[both.metric == decides]
+    order = decided.difference.abs().sort_values(ascending=False, kind="stable").index
+    lines = [studies.line(row, entries[row]) for row in decided.row.loc[order] if any(entries[row])]
+    title, scope = finding(decided, studies, first, other)
     return Forest(
         title,
         " ".join(filter(None, [scope, seeds_missing(decided, first, other)])),
@@ -171,56 +155,43 @@ def picture(
         lines,
         published=first,
         asks="Another size there?",
-        here=called[other],
-        beside=called[first],
+        here=studies.titles[other],
+        beside=studies.titles[first],
     )
 
 
-def _entry(r: Any, metric: str, studies: Sequence[str]) -> Entry | None:
+def _entry(r: Any, metric: str, first: str, other: str) -> Entry | None:
     """Its interval at 95 %, after looks too."""
     if np.isnan(r.estimate):
         return None
-    of, first = METRICS[metric], None if np.isnan(r.estimate_1) else METRICS[metric].shown(r.estimate_1)
-    low, high = (METRICS[metric].shown(float(x)) for x in Estimate(r.estimate, r.se, r.df).interval())
-    lower, upper = (None, None) if np.isnan(r.lower) or np.isnan(low) else (low, high)
-    words = (
-        f"{studies[1]} less {studies[0]}: {signed(metric, r.difference)} {interval(metric, r.low, r.high) or r.verdict}"
-    )
+    ends = Estimate(r.estimate, r.se, r.df).interval() if not np.isnan(r.lower) else (np.nan, np.nan)
+    before, low, high = (None if np.isnan(x) else METRICS[metric].shown(float(x)) for x in (r.estimate_1, *ends))
+    words = f"{other} less {first}: {signed(metric, r.difference)} {interval(metric, r.low, r.high) or r.verdict}"
     verdict = r.verdict if r.verdict in WORDS else UNTESTABLE.value
-    return Entry(of.shown(r.estimate), lower, upper, verdict, published=first, tip=[words.strip()])
+    return Entry(METRICS[metric].shown(r.estimate), low, high, verdict, published=before, tip=[words])
 
 
-def table(
-    both: pd.DataFrame, names: Mapping[str, str], called: Mapping[str, str], studies: Sequence[str], metric: str
-) -> Table:
-    first, other = studies
-    heads = [
-        Column("row", words=True),
-        Column("n"),
-        *(Column(study, lines=narrow(study)) for study in studies),
-        Column("difference", lines="differ-\nence"),
-        Column("95 %"),
-        Column("p (BH)", lines="p\n(BH)"),
-        Column("verdict", words=True),
-    ]
+def table(both: pd.DataFrame, studies: Studies, first: str, other: str, metric: str) -> Table:
+    of_studies = [Column(study, lines=narrow(study)) for study in (first, other)]
     lines = [
         [
-            titled(r.row, names),
+            studies.cell(r.row),
             f"{r.n_1:.0f}/{NOTHING if np.isnan(r.n) else f'{r.n:.0f}'}",
             *(signed(metric, value) for value in (r.estimate_1, r.estimate, r.difference)),
             interval(metric, r.low, r.high) or NOTHING,
             p_words(r.p_BH),
-            Cell(r.verdict, word=r.verdict if r.verdict in WORDS else ""),
+            verdict_cell(r.verdict),
         ]
         for r in both.itertuples()
     ]
-    unit = f"dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}"
-    return Table(f"{called[other]} against {called[first]}: {unit}", heads, lines, dense=True)
+    heads = [ROW, Column("n"), *of_studies, DIFFERENCE, Column("95 %"), P, VERDICT]
+    title = f"{studies.titles[other]} against {studies.titles[first]}: {unit(metric)}"
+    return Table(title, heads, lines, dense=True)
 
 
-def _notes(reports: Sequence[Report], both: pd.DataFrame) -> Iterator[str]:
+def _notes(studies: Studies, both: pd.DataFrame) -> Iterator[str]:
     """What the numbers mean, and what is not the same in the studies."""
-    first, *_ = by_name(reports)
+    (first, of_first), *_ = studies.reports.items()
     yield (
         f"difference: the row's difference to base minus that in {first}; intervals are marginal, p is "
         "corrected over the rows by Benjamini and Hochberg; where nothing differs, at most 5.4 % of metrics hold a "
@@ -228,17 +199,17 @@ def _notes(reports: Sequence[Report], both: pd.DataFrame) -> Iterator[str]:
     )
     if words := [f"{word}: {word.means}" for word in Shift if word in set(both.verdict)]:
         yield f"verdicts, from {first} to the other study: {'; '.join(words)}"
-    for side in sides(reports):
-        scores = {METRICS[m].label: side[f"base {METRICS[m].key}"] for m in metrics_of(reports)}
+    for side in studies.sides:
+        scores = {METRICS[m].label: side[f"base {METRICS[m].key}"] for m in studies.metrics}
         told = ", ".join(f"{label} {NOTHING if x is None else f'{x:.2f}'}" for label, x in scores.items())
         yield f"{side['study']}: corpus {side['corpus']}, base {told}"
         if side["apart"]:
             yield f"{side['study']}: {'; '.join(side['apart'])}"
         if side["looks"]:
             yield f"{side['study']}: its seeds were added after looking, which p is not corrected for here"
-    if runs := shared_runs(reports):
-        rows = {row: len(shared_runs(reports, row)) for row in labels(reports)}
-        listed = ", ".join(f"{row} {n}" for row, n in rows.items() if n and row != reports[0].cells.study.base_row)
+    if runs := studies.shared_runs():
+        rows = {row: len(studies.shared_runs(row)) for row in studies.labels}
+        listed = ", ".join(f"{row} {n}" for row, n in rows.items() if n and row != of_first.cells.study.base_row)
         yield f"{plural(len(runs), 'run')} shared ({listed or 'of base'}): their differences share noise"
 
 
@@ -246,10 +217,5 @@ def _data(lines: pd.DataFrame, both: pd.DataFrame) -> list[dict[str, Any]]:
     """A line for each row, study and metric, at full precision; differences as the metric is tested."""
     tested = both[["row", "study", "metric", "difference", "low", "high", "p_BH", "verdict"]]
     joined = lines.drop(columns=["lower", "upper", "p"]).merge(tested, "left", on=["row", "study", "metric"])
-    heads = {
-        "estimate": "difference to base",
-        "difference": "difference of differences",
-        "low": "lower",
-        "high": "upper",
-    }
+    heads = dict(estimate="difference to base", difference="difference of differences", low="lower", high="upper")
     return records(joined.rename(columns=heads | {"p_BH": "p (BH)"}))

@@ -7,7 +7,7 @@ least two studies have, the first among them, with the same change; all others a
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
@@ -16,9 +16,12 @@ import pandas as pd
 from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, WORD
+from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.build import Report
+from lightning_tfm.report.charts.forest import Entry, Line
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.tables.columns import titled
 from lightning_tfm.study.rows import differences
 from lightning_tfm.study.study import HIDDEN, Ablation
 
@@ -117,55 +120,80 @@ def incomparable(name: str, there: Mapping[str, SummaryRow], families: Mapping[s
 # --- what else is said of the studies ---
 
 
-def labels(reports: Sequence[Report]) -> dict[str, str]:
-    """Row -> what people call it, in the first study that has it."""
-    return {row.name: row.label for report in reversed(reports) for row in report.summary.rows}
+@dataclass(frozen=True)
+class Studies:
+    """Several studies, the first of which the others are compared with."""
 
+    reports: dict[str, Report]
+    lines: pd.DataFrame
+    left_out: list[str]
+    metrics: list[str]
+    labels: dict[str, str]
+    """row -> what people call it, in the first study that has it"""
+    titles: dict[str, str]
+    """study -> its title with its name beside it, or the name where the title does not tell it from another one"""
 
-def titles(reports: Sequence[Report]) -> dict[str, str]:
-    """Study -> its title with its name beside it, or the name where the title does not tell it from another one."""
-    studies = {study: report.summary.title for study, report in by_name(reports).items()}
-    counts = Counter(studies.values())
-    return {study: f"{title} ({study})" if title and counts[title] == 1 else study for study, title in studies.items()}
+    @classmethod
+    def of(cls, reports: Sequence[Report]) -> "Studies":
+        """Raises UserError as `long` does."""
+        named = by_name(reports)
+        titles = {study: report.summary.title for study, report in named.items()}
+        counts = Counter(titles.values())
+        return cls(
+            named,
+            *long(reports),
+            metrics_of(reports),
+            {row.name: row.label for report in reversed(reports) for row in report.summary.rows},
+            {study: f"{title} ({study})" if title and counts[title] == 1 else study for study, title in titles.items()},
+        )
 
+    def heading(self, what: str) -> str:
+        """Over an analysis of them; the title that all share goes first."""
+        shared = {report.summary.title for report in self.reports.values()} if len(self.reports) > 1 else set()
+        first = f"{shared.pop()}: " if len(shared) == 1 and "" not in shared else ""
+        return f"{first}{', '.join(self.titles.values())} {what}"
 
-def heading(reports: Sequence[Report], what: str) -> str:
-    """Over an analysis of them; the title that all share goes first."""
-    shared = {report.summary.title for report in reports} if len(reports) > 1 else set()
-    first = f"{shared.pop()}: " if len(shared) == 1 and "" not in shared else ""
-    return f"{first}{', '.join(titles(reports).values())} {what}"
+    @property
+    def question(self) -> str:
+        """Theirs, each once."""
+        return " ".join(dict.fromkeys(report.summary.question for report in self.reports.values()))
 
+    @property
+    def deciding(self) -> str:
+        """The metric that decides: nll per word where that is compared, else perplexity."""
+        return WORD.name if WORD.name in self.metrics else self.metrics[0]
 
-def question(reports: Sequence[Report]) -> str:
-    """The studies', each once."""
-    return " ".join(dict.fromkeys(report.summary.question for report in reports))
+    def called(self, row: str) -> str:
+        return self.labels.get(row) or row
+
+    def cell(self, row: str) -> str | Cell:
+        """Of a table, the row's name."""
+        return titled(row, self.labels)
+
+    def line(self, row: str, entries: Sequence[Entry | None]) -> Line:
+        """Of a picture."""
+        return Line(self.called(row), entries, row * bool(self.labels.get(row)))
+
+    def shared_runs(self, row: str = "") -> list[str]:
+        """Runs that several of the studies have, of a row or of all."""
+        times = Counter(run for report in self.reports.values() for run in runs_of(report, row))
+        return sorted(run for run, n in times.items() if n > 1)
+
+    @property
+    def sides(self) -> list[dict[str, Any]]:
+        """Of each study its corpus, the scores of its base, in what that differs from the first's, and whether its
+        seeds were added after looking, for which no p here is corrected."""
+        (first, of_first), *_ = self.reports.items()
+        asked, found = to_dict(of_first.cells.study.base), []
+        for study, report in self.reports.items():
+            s, base = report.summary, to_dict(report.cells.study.base)
+            scores = {f"base {METRICS[m].key}": s.base.metric(m).mean if s.base else None for m in self.metrics}
+            apart = {"apart": differences(asked, base, f"{first} has"), "looks": s.looks is not None}
+            found.append({"study": study, "corpus": s.corpus} | scores | apart)
+        return found
 
 
 def runs_of(report: Report, row: str = "") -> frozenset[str]:
     """The first 16 digits of the runs of a row, by default of all."""
-    names = {row, row.removesuffix(HIDDEN)}
-    filled = report.cells.filled.values()
+    names, filled = {row, row.removesuffix(HIDDEN)}, report.cells.filled.values()
     return frozenset(cell.record.training_hash[:16] for cell in filled if not row or cell.row in names)
-
-
-def shared_runs(reports: Sequence[Report], row: str = "") -> list[str]:
-    """Runs that several of the studies have."""
-    times = Counter(run for report in reports for run in runs_of(report, row))
-    return sorted(run for run, n in times.items() if n > 1)
-
-
-def sides(reports: Sequence[Report]) -> list[dict[str, Any]]:
-    """Of each study its corpus, the scores of its base, in what that differs from the first's, and whether its seeds
-    were added after looking, for which no p here is corrected."""
-    first, found = to_dict(reports[0].cells.study.base), []
-    for study, report in by_name(reports).items():
-        s, base = report.summary, to_dict(report.cells.study.base)
-        scores = {f"base {METRICS[m].key}": s.base.metric(m).mean if s.base else None for m in metrics_of(reports)}
-        apart = {"apart": differences(first, base, f"{reports[0].summary.study} has"), "looks": s.looks is not None}
-        found.append({"study": study, "corpus": s.corpus} | scores | apart)
-    return found
-
-
-def deciding(metrics: Sequence[str]) -> str:
-    """The metric that decides: nll per word where that is compared, else perplexity."""
-    return WORD.name if WORD.name in metrics else metrics[0]

@@ -28,16 +28,27 @@ from scipy.optimize import brentq
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report.across.long import by_name, deciding, heading, labels, long, question, shared_runs
-from lightning_tfm.report.across.wording import informative, interval, p_words, records, signed
-from lightning_tfm.report.blocks import Block, Cell, Column, Main, Notes, Section, Table
+from lightning_tfm.report.across.long import Studies, by_name
+from lightning_tfm.report.across.wording import (
+    DIFFERENCE,
+    ROW,
+    VERDICT,
+    P,
+    informative,
+    interval,
+    p_words,
+    records,
+    signed,
+    unit,
+    verdict_cell,
+)
+from lightning_tfm.report.blocks import Block, Column, Main, Notes, Section, Table
 from lightning_tfm.report.build import Report
-from lightning_tfm.report.charts.forest import Entry, Forest, Line, finding, tally
+from lightning_tfm.report.charts.forest import Entry, Forest, finding, tally
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.analysis import Analysis
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, t_isf, t_sf
-from lightning_tfm.report.tables.columns import titled
 from lightning_tfm.report.wording.word import Word
 
 LEAST = 3
@@ -99,65 +110,58 @@ def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> A
 
     Raises UserError where fewer than three studies are given, or no row is in as many.
     """
-    studies = list(by_name(reports))
-    if len(studies) < LEAST:
-        raise UserError(
-            f"meta-analysis {' '.join(studies)}: an unseen corpus takes {LEAST} studies, {len(studies)} given"
-        )
-    lines, left_out = long(reports)
-    made = pooled(lines)
+    if len(reports) < LEAST:
+        given = " ".join(by_name(reports))
+        raise UserError(f"pool {given}: an unseen corpus takes {LEAST} studies, {len(reports)} given")
+    studies = Studies.of(reports)
+    made, names = pooled(studies.lines), list(studies.reports)
     rows = list(made.row.unique()) if len(made) else []
-    few = [row for row in lines.row.unique() if row not in rows]
-    left_out += [f"{row}: an interval in fewer than {LEAST} studies" for row in few]
+    few = [f"{row}: an interval in fewer than {LEAST} studies" for row in studies.lines.row.unique() if row not in rows]
+    left_out, shared = [*studies.left_out, *few], studies.shared_runs()
     if not rows:
-        raise UserError(f"no row has an interval in {LEAST} of the studies {', '.join(studies)}: {'; '.join(left_out)}")
+        raise UserError(f"no row has an interval in {LEAST} of the studies {', '.join(names)}: {'; '.join(left_out)}")
     groups: dict[str, list[str]] = {}
-    for study, report in by_name(reports).items():
+    for study, report in studies.reports.items():
         text = report.cells.study.base.data
         groups.setdefault((kinds or {}).get(study, f"{text.corpus} {text.folder}"), []).append(study)
-    families = {of[0]: of for of in groups.values()}
-    drawn = picture(lines, made, labels(reports))
-    tables: list[Block] = [
-        table(made[made.metric == m], labels(reports), studies, m) for m in METRICS if m in set(made.metric)
-    ]
-    notes = [*_notes(made, studies, families, shared_runs(reports)), *left_out]
+    families, drawn = {of[0]: of for of in groups.values()}, picture(made, studies)
+    tables: list[Block] = [table(made[made.metric == m], studies, m) for m in METRICS if m in set(made.metric)]
+    notes = Notes([*_notes(made, names, families, shared), *left_out])
+    data = records(made)
     return Analysis(
-        heading(reports, "pooled"),
-        question(reports),
-        "meta-analysis",
-        f"{plural(len(rows), 'row')} over {len(studies)} studies",
+        studies.heading("pooled"),
+        studies.question,
+        "pool",
+        f"{plural(len(rows), 'row')} over {len(names)} studies",
         [
             Section("picture", "Over corpora", [Main(drawn)]),
             Section("rows", "Rows over corpora", tables),
-            Section("method", "How to read this", [Notes(notes)]),
+            Section("method", "How to read this", [notes]),
         ],
-        data := records(made),
-        {"studies": studies, "families": families, "rows": data, "left out": left_out, "shared": shared_runs(reports)},
+        data,
+        {"studies": names, "families": families, "rows": data, "left out": left_out, "shared": shared},
         schema=2,
         headline=[drawn.title],
         scope=drawn.scope,
     )
 
 
-def picture(lines: pd.DataFrame, made: pd.DataFrame, names: Mapping[str, str]) -> Forest:
+def picture(made: pd.DataFrame, studies: Studies) -> Forest:
     """Corpora as dots, their mean with its interval, and around it the interval for an unseen corpus."""
-    studies, metric = list(lines.study.unique()), deciding(list(made.metric.unique()))
-    axis, drawn = axis_of(METRICS[metric]), []
-    of_metric = made[made.metric == metric].sort_values(
-        "estimate", ascending=not METRICS[metric].lower_is_better, kind="stable"
-    )
-    for r in of_metric.to_dict("records"):
-        own = lines[(lines.row == r["row"]) & (lines.metric == metric) & (lines.se > 0)]
-        dots = [(study, _value(metric, x)) for study, x in zip(own.study, own.estimate, strict=True)]
-        drawn.append(
-            Line(names.get(r["row"]) or r["row"], [_entry(r, metric, dots)], r["row"] * bool(names.get(r["row"])))
-        )
-    words = tally(drawn, "", "")
+    metric, names = studies.deciding, list(studies.reports)
+    of = METRICS[metric]
+    own = studies.lines[(studies.lines.metric == metric) & (studies.lines.se > 0)]
+    order = made[made.metric == metric].sort_values("estimate", ascending=not of.lower_is_better, kind="stable")
+    lines = []
+    for r in order.to_dict("records"):
+        by_study = own[own.row == r["row"]]
+        dots = [(study, _value(metric, x)) for study, x in zip(by_study.study, by_study.estimate, strict=True)]
+        lines.append(studies.line(r["row"], [_entry(r, metric, dots)]))
     return Forest(
-        finding(axis, drawn, lead=f"on average over {len(studies)} corpora "),
-        " ".join(filter(None, [words, f"One scale; {', '.join(studies)} are taken for a sample of corpora."])),
-        [axis],
-        drawn,
+        finding(axis_of(of), lines, lead=f"on average over {len(names)} corpora "),
+        f"{tally(lines, '', '')} One scale; {', '.join(names)} are taken for a sample of corpora.",
+        [axis_of(of)],
+        lines,
         here="mean over corpora",
         dots="a corpus",
         outer="95 % of unseen corpora",
@@ -176,33 +180,25 @@ def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]])
     return Entry(estimate, low, high, r["word"], dots=dots, outer=outer, tip=tip)
 
 
-def table(made: pd.DataFrame, names: Mapping[str, str], studies: Sequence[str], metric: str) -> Table:
-    whole = bool((made.studies == len(studies)).all())
-    heads = [
-        Column("row", words=True),
-        *[Column("studies", lines="stu-\ndies")] * (not whole),
-        Column("difference", lines="differ-\nence"),
-        Column("95 %"),
-        Column("unseen corpus, 95 %", lines="unseen\ncorpus, 95 %"),
-        Column("p (BH)", lines="p\n(BH)"),
-        Column("I²"),
-        Column("verdict", words=True),
-    ]
+def table(made: pd.DataFrame, studies: Studies, metric: str) -> Table:
+    of_all = len(studies.reports)
+    count = [Column("studies", lines="stu-\ndies")] * bool((made.studies < of_all).any())
     lines = [
         [
-            titled(r["row"], names),
-            *[str(r["studies"])] * (not whole),
+            studies.cell(r["row"]),
+            *[str(r["studies"])] * len(count),
             signed(metric, r["estimate"]),
             interval(metric, r["lower"], r["upper"]),
             interval(metric, r["unseen lower"], r["unseen upper"]),
             p_words(r["p"]),
             f"{100 * r['I2']:.0f} %",
-            Cell(r["word"], word=r["word"]),
+            verdict_cell(r["word"]),
         ]
         for r in made.to_dict("records")
     ]
-    unit = f"dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}"
-    return Table(f"{unit}, {len(studies)} studies; verdicts are {SCOPE}", heads, lines, dense=True)
+    unseen = Column("unseen corpus, 95 %", lines="unseen\ncorpus, 95 %")
+    heads = [ROW, *count, DIFFERENCE, Column("95 %"), unseen, P, Column("I²"), VERDICT]
+    return Table(f"{unit(metric)}, {of_all} studies; verdicts are {SCOPE}", heads, lines, dense=True)
 
 
 def _notes(

@@ -33,19 +33,31 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL
 from lightning_tfm.plural_words import MINUS, plural
 from lightning_tfm.report.across.comparison import compared
-from lightning_tfm.report.across.long import by_name, family, heading, labels, long, question, sides
-from lightning_tfm.report.across.wording import finding, interval, narrow, p_words, records, seeds_missing, signed
-from lightning_tfm.report.blocks import Cell, Column, Figures, Notes, Section, Table, Widest
+from lightning_tfm.report.across.long import Studies, by_name, family
+from lightning_tfm.report.across.wording import (
+    ROW,
+    P,
+    finding,
+    interval,
+    narrow,
+    p_words,
+    records,
+    seeds_missing,
+    signed,
+    unit,
+    verdict_cell,
+)
+from lightning_tfm.report.blocks import Column, Figures, Notes, Section, Table, Widest
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.analysis import Analysis
 from lightning_tfm.report.stats.statistics import t_isf
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables.columns import SIZES, titled
+from lightning_tfm.report.tables.columns import SIZES
 from lightning_tfm.report.tables.extra_columns import millions
 from lightning_tfm.report.to_json import rounded
-from lightning_tfm.report.wording.word import WORDS, Shift
+from lightning_tfm.report.wording.word import UNTESTABLE, WORDS, Shift
 from lightning_tfm.study.derived_budget import FOLLOW
 from lightning_tfm.study.study import HIDDEN
 
@@ -102,52 +114,47 @@ def predicted(delta: Any, variance: Any, apart: float, of: Mapping[str, Any]) ->
     return delta * ratio, ratio * np.sqrt(variance + own)
 
 
-def fitted(reports: Sequence[Report], target: float) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+def fitted(studies: Studies, target: float) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """(a line for each row that all studies have an interval for, `exponent` of each class, the rows left out).
 
-    The lines are by row: class, verdict, p; prediction at `target` parameters with its 90 % interval; paper; and
-    `STUDY estimate`, se, lower, upper and n of each study, in log PPL. Raises UserError where two studies have one
-    scale, or no row has an interval in all of them.
+    `studies`: by size. The lines are by row: class, verdict, p; prediction at `target` parameters with its 90 %
+    interval; paper; and `STUDY estimate`, se, lower, upper and n of each study, in log PPL. Raises UserError where no
+    row has an interval in all of them.
     """
-    studies = by_name(by_size(reports))
-    sizes = list(map(_parameters, studies.values()))
-    if len(set(sizes)) < len(sizes) or len(sizes) < 2:
-        raise UserError(
-            f"scaling {' '.join(studies)}: needs studies of several scales, their bases have {sizes} parameters"
-        )
-    lines, left_out = long([*studies.values()])
-    lines, last = lines[lines.metric == PPL.name], [*studies][-1]
+    names, sizes = list(studies.reports), list(map(_parameters, studies.reports.values()))
+    lines, last = studies.lines[studies.lines.metric == PPL.name], names[-1]
     change = compared(lines).set_index(["study", "row"]).loc[last]
-    whole = lines[lines.lower.notna() & (lines.se > 0)].groupby("row").filter(lambda of: len(of) == len(studies))
-    left_out += [f"{row}: no interval at every scale" for row in lines.row.unique() if row not in set(whole.row)]
+    whole = lines[lines.lower.notna() & (lines.se > 0)].groupby("row").filter(lambda of: len(of) == len(names))
+    few = [f"{row}: no interval at every scale" for row in lines.row.unique() if row not in set(whole.row)]
+    left_out = [*studies.left_out, *few]
     if whole.empty:
-        raise UserError(f"no row has an interval in all of {', '.join(studies)}: {'; '.join(left_out)}")
-    wide = whole.pivot(index="row", columns="study", values=["estimate", "se", "lower", "upper", "n"])
+        raise UserError(f"no row has an interval in all of {', '.join(names)}: {'; '.join(left_out)}")
+    wide = whole.pivot(index="row", columns="study", values=["estimate", "se", "lower", "upper", "n"]).astype(float)
     wide = wide.reindex(whole.row.unique())
-    largest, log_N_S = studies[last].summary, np.log(np.array(sizes, dtype=float))
+    largest, log_N_S = studies.reports[last].summary, np.log(np.array(sizes, dtype=float))
     of = {row: family(largest)[row.removesuffix(HIDDEN)] for row in wide.index}
     kinds = pd.Series({row: "rest" if of[row].parameters == sizes[-1] else "size" for row in of})
-    delta, se = wide["estimate"][[*studies]].astype(float), wide["se"][[*studies]].astype(float)
-    exponents = pd.DataFrame(
-        {
-            k: exponent(delta[kinds == k].to_numpy().T, se[kinds == k].to_numpy().T ** 2, log_N_S, PRIOR[k])
-            for k in PRIOR
-        }
-    ).T
-    own = exponents.loc[kinds].set_axis(kinds.index)
-    mean, error = predicted(delta[last], se[last] ** 2, math.log(target / sizes[-1]), own)
-    half = t_isf(0.05, own["degrees"].to_numpy()) * error
+    delta, se, made = wide["estimate"][names], wide["se"][names], {}
+    for kind, prior in PRIOR.items():
+        own = kinds == kind
+        made[kind] = exponent(delta[own].to_numpy().T, se[own].to_numpy().T ** 2, log_N_S, prior)
+    exponents = pd.DataFrame(made).T
+    by_row = exponents.loc[kinds].set_axis(kinds.index)
+    mean, error = predicted(delta[last], se[last] ** 2, math.log(target / sizes[-1]), by_row)
+    half = t_isf(0.05, by_row["degrees"].to_numpy()) * error
     rows = pd.DataFrame({"class": kinds, "verdict": change.verdict[wide.index], "p": change.p_BH[wide.index]})
     rows = rows.assign(prediction=mean, lower=mean - half, upper=mean + half, paper=_paper(largest, of))
-    return (
-        pd.concat([rows, *(wide.xs(k, axis=1, level=1).add_prefix(f"{k} ") for k in studies)], axis=1),
-        exponents,
-        left_out,
-    )
+    scales = (wide.xs(name, axis=1, level=1).add_prefix(f"{name} ") for name in names)
+    return pd.concat([rows, *scales], axis=1), exponents, left_out
 
 
 def by_size(reports: Sequence[Report]) -> list[Report]:
-    return sorted(reports, key=_parameters)
+    """Raises UserError where two studies have one scale."""
+    reports = sorted(reports, key=_parameters)
+    names, sizes = " ".join(by_name(reports)), list(map(_parameters, reports))
+    if len(set(sizes)) < len(sizes) or len(sizes) < 2:
+        raise UserError(f"scaling {names}: needs studies of several scales, their bases have {sizes} parameters")
+    return reports
 
 
 def _parameters(report: Report) -> int:
@@ -170,41 +177,31 @@ def _paper(summary: Summary, rows: Mapping[str, Any]) -> list[float]:
 
 def ladder(reports: Sequence[Report], target: float) -> Analysis:
     """The rows over the studies' scales, and at `target` parameters of base."""
-    reports = by_size(reports)
-    rows, exponents, left_out = fitted(reports, target)
-    studies, names = {study: _parameters(report) for study, report in by_name(reports).items()}, labels(reports)
-    (first, small), *_, (last, large) = studies.items()
-    apart = [words for side in sides(reports) if (words := _apart(side))]
-    changes = pd.DataFrame(
-        {
-            "row": rows.index,
-            "difference": (rows[f"{last} estimate"] - rows[f"{first} estimate"]).astype(float).to_numpy(),
-            "verdict": rows.verdict.to_numpy(),
-            "n_1": rows[f"{first} n"].to_numpy(),
-            "n": rows[f"{last} n"].to_numpy(),
-        }
-    )
-    title, scope = finding(changes, names, f"{millions(small)} parameters", millions(large))
-    tables = [(table(rows, names, studies, target, ends), Notes([])) for ends in (True, False)]
-    notes = [
-        *_notes(exponents, studies, target),
-        *[f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart),
-    ]
+    studies = Studies.of(by_size(reports))
+    rows, exponents, left_out = fitted(studies, target)
+    sizes = {study: _parameters(report) for study, report in studies.reports.items()}
+    (first, small), *_, (last, large) = sizes.items()
+    apart = [words for side in studies.sides if (words := _apart(side))]
+    changes = rows[["verdict"]].assign(difference=rows[f"{last} estimate"] - rows[f"{first} estimate"])
+    changes = changes.assign(n_1=rows[f"{first} n"], n=rows[f"{last} n"]).reset_index(names="row")
+    title, scope = finding(changes, studies, f"{millions(small)} parameters", millions(large))
+    tables = [(table(rows, studies, sizes, target, ends), Notes([])) for ends in (True, False)]
+    notes = [*_notes(exponents, sizes, target)]
+    notes += [f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart)
+    data = _data(rows, [*sizes])
+    found = {"studies": sizes, "target": target, "rows": data, "left out": left_out, "apart": apart}
     return Analysis(
-        heading(reports, "as a scaling study"),
-        question(reports),
+        studies.heading("as a scaling study"),
+        studies.question,
         "scaling",
-        f"{plural(len(rows), 'row')} at {len(studies)} scales",
+        f"{plural(len(rows), 'row')} at {len(sizes)} scales",
         [
-            Section("picture", "Over scales", [Figures([(picture(rows, names, studies), CAPTION)])]),
+            Section("picture", "Over scales", [Figures([(picture(rows, studies, sizes), CAPTION)])]),
             Section("rows", "Rows at several scales", [Widest(tables)]),
             Section("method", "How to read this", [Notes([*notes, *left_out])]),
         ],
-        data := _data(rows, [*studies]),
-        {
-            **{"studies": studies, "target": target, "rows": data, "left out": left_out, "apart": apart},
-            "exponents": rounded(exponents.to_dict("index")),
-        },
+        data,
+        found | {"exponents": rounded(exponents.to_dict("index"))},
         schema=2,
         headline=[title],
         scope=" ".join(filter(None, [scope, seeds_missing(changes, first, last)])),
@@ -224,72 +221,51 @@ def _apart(side: Mapping[str, Any]) -> str:
 
 DECIDED = [word.value for word in Shift if word is not Shift.CANNOT_TELL]
 CAPTION = (
-    "Each row's difference to base in dev perplexity from scale to scale, in the colour of its verdict; logarithmic "
+    "Each row's difference to base in dev perplexity from scale to scale, in the colour of its verdict; logarithmic on "
+    "both sides of base."
 )
-CAPTION += "on both sides of base."
+ENDS = ("estimate", "lower", "upper")
 
 
-def picture(rows: pd.DataFrame, names: Mapping[str, str], studies: Mapping[str, int]) -> Markup:
+def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> Markup:
     """A line for each row over the parameters of base."""
-    series, codes, sizes = [], {}, []
+    series, codes = [], {}
     for row, r in rows.iterrows():
-        name, there = (
-            names.get(row) or row,
-            [[float(r[f"{k} {key}"]) for key in ("estimate", "lower", "upper")] for k in studies],
-        )
-        line = [Point(float(n), PPL.shown(at[0])) for n, at in zip(studies.values(), there, strict=True)]
-        sizes += [abs(p.y) for p in line]
-        tip = [f"{k} ({millions(n)}): {_scale(at, True)} %" for (k, n), at in zip(studies.items(), there, strict=True)]
-        word, last = WORDS.get(r.verdict), axis_of(PPL).number(line[-1].y)
+        there = {study: [float(r[f"{study} {key}"]) for key in ENDS] for study in sizes}
+        line = [Point(float(sizes[study]), PPL.shown(at[0])) for study, at in there.items()]
+        name, last = studies.called(row), axis_of(PPL).number(line[-1].y)
+        tip = [f"{study} ({millions(sizes[study])}): {_scale(at, True)} %" for study, at in there.items()]
+        style = WORDS[r.verdict].style if r.verdict in WORDS else UNTESTABLE.style
+        end = f"{last} {name}" + f", {r.verdict}" * (r.verdict in DECIDED)
         codes[row] = f"{last} {row}"
-        series.append(
-            Series(
-                row,
-                line,
-                word.style if word else "untested",
-                f"{last} {name}" + f", {r.verdict}" * (r.verdict in DECIDED),
-                "\n".join([name, *tip, r.verdict]),
-                marked=True,
-            )
-        )
-    x = Axis(
-        f"parameters of base: {', '.join(studies)}",
-        log=True,
-        words={n: millions(n) for n in studies.values()},
-        margin=0.02,
-    )
-    y = Axis("dev perplexity against base", around=max(2.0, float(np.median(sizes))), percent=True)
-    chart = Chart("Differences to base over scales", x, y, series, (1000, 480), left=62)
-    return both(chart, (380, 480), codes)
+        series.append(Series(row, line, style, end, "\n".join([name, *tip, r.verdict]), marked=True))
+    around = max(2.0, float(np.median([abs(p.y) for one in series for p in one.points])))
+    words = {float(n): millions(n) for n in sizes.values()}
+    x = Axis(f"parameters of base: {', '.join(sizes)}", log=True, words=words, margin=0.02)
+    y = Axis("dev perplexity against base", around=around, percent=True)
+    return both(Chart("Differences to base over scales", x, y, series, (1000, 480), left=62), (380, 480), codes)
 
 
-def table(rows: pd.DataFrame, names: Mapping[str, str], studies: Mapping[str, int], target: float, ends: bool) -> Table:
+def table(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int], target: float, ends: bool) -> Table:
     """`ends`: with the interval at each scale."""
-    of_paper = bool(rows.paper.notna().any())
-    scales = [f"{study} ({millions(count)})" for study, count in studies.items()]
-    heads = [
-        Column("row", words=True),
-        *(Column(scale, lines=narrow(scale)) for scale in scales),
-        Column("over scales", words=True),
-        Column("p (BH)", lines="p\n(BH)"),
-        Column(f"at {millions(target)}, 90 %"),
-        *[Column("paper")] * of_paper,
-    ]
+    printed = bool(rows.paper.notna().any())
+    scales = [f"{study} ({millions(count)})" for study, count in sizes.items()]
     lines = []
-    for name, r in rows.iterrows():
-        there = [[float(r[f"{study} {key}"]) for key in ("estimate", "lower", "upper")] for study in studies]
+    for row, r in rows.iterrows():
         ahead = interval(PPL.name, r.lower, r.upper)
         lines.append(
             [
-                titled(name, names),
-                *(_scale(at, ends) for at in there),
-                Cell(r.verdict, word=r.verdict if r.verdict in WORDS else ""),
+                studies.cell(row),
+                *(_scale([float(r[f"{study} {key}"]) for key in ENDS], ends) for study in sizes),
+                verdict_cell(r.verdict),
                 p_words(r.p),
                 f"{signed(PPL.name, r.prediction)} {ahead}" if ahead.startswith("[") else ahead,
-                *["" if math.isnan(r.paper) else signed(PPL.name, r.paper)] * of_paper,
+                *["" if math.isnan(r.paper) else signed(PPL.name, r.paper)] * printed,
             ]
         )
-    return Table(f"dev {PPL.label} to base, %", heads, lines, dense=not ends)
+    of_scales = [Column(scale, lines=narrow(scale)) for scale in scales]
+    more = [Column(f"at {millions(target)}, 90 %"), *[Column("paper")] * printed]
+    return Table(unit(PPL.name), [ROW, *of_scales, Column("over scales", words=True), P, *more], lines, dense=not ends)
 
 
 def _scale(at: Sequence[float], ends: bool) -> str:
@@ -320,11 +296,7 @@ def _notes(exponents: pd.DataFrame, studies: Mapping[str, int], target: float) -
 
 def _data(rows: pd.DataFrame, studies: Sequence[str]) -> list[dict[str, Any]]:
     """A line for each row, at full precision, in log PPL."""
-    scales = {
-        f"{k} {key}": k if key == "estimate" else f"{k} {key}"
-        for k in studies
-        for key in ("estimate", "lower", "upper")
-    }
+    scales = {f"{k} {key}": k if key == "estimate" else f"{k} {key}" for k in studies for key in ENDS}
     rest = {"verdict": "word", "p": "p", "prediction": "prediction"}
     rest |= {"lower": "prediction lower", "upper": "prediction upper", "paper": "paper"}
     named = rows.reset_index(names="row").rename(columns=scales | rest)

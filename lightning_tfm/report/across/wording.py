@@ -1,7 +1,6 @@
 """What analyses of several studies say alike: differences, intervals and the sentence on top."""
 
 import math
-from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
@@ -10,13 +9,16 @@ import pandas as pd
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import plural
 from lightning_tfm.plural_words import signed as with_sign
-from lightning_tfm.report.blocks import NOTHING
+from lightning_tfm.report.across.long import Studies
+from lightning_tfm.report.blocks import NOTHING, Cell, Column
 from lightning_tfm.report.charts.forest import ROOM, begun, clause
 from lightning_tfm.report.pages.document import p_value
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.to_json import rounded
-from lightning_tfm.report.wording.word import UNTESTABLE, Shift
+from lightning_tfm.report.wording.word import UNTESTABLE, WORDS, Shift
 
+ROW, P, VERDICT = Column("row", words=True), Column("p (BH)", lines="p\n(BH)"), Column("verdict", words=True)
+DIFFERENCE = Column("difference", lines="differ-\nence")
 NO_INFORMATION = "no information"
 TIMES, POINTS = 10, 100
 """an interval says nothing that reaches beyond so many times base's score or below its so manieth part; of what is not
@@ -40,6 +42,16 @@ def interval(metric: str, low: float, high: float) -> str:
     return f"[{signed(metric, low)}, {signed(metric, high)}]" if informative(metric, low, high) else NO_INFORMATION
 
 
+def unit(metric: str) -> str:
+    """Of a table of differences."""
+    return f"dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}"
+
+
+def verdict_cell(verdict: str) -> Cell:
+    """A word with its mark, or why there is none."""
+    return Cell(verdict, word=verdict if verdict in WORDS else "")
+
+
 def p_words(p: float) -> str:
     return p_value(None if math.isnan(p) else p)
 
@@ -54,17 +66,17 @@ def records(lines: pd.DataFrame) -> list[dict[str, Any]]:
     return [rounded(dict(zip(lines.columns, line, strict=True))) for line in lines.itertuples(index=False)]
 
 
-def finding(changes: pd.DataFrame, names: Mapping[str, str], first: str, other: str) -> tuple[str, str]:
+def finding(changes: pd.DataFrame, studies: Studies, first: str, other: str) -> tuple[str, str]:
     """(which rows' differences to base change most from one study to the other, in a sentence; how many do what).
 
     `changes`: row, difference (of the two) and verdict, in the metric that decides.
     """
     known = changes[changes.difference.notna()]
-    known = known.reindex(known.difference.abs().sort_values(ascending=False, kind="stable").index)
-    rows = {word: [names.get(row) or row for row in known[known.verdict == word].row] for word in Shift}
     if known.empty:
         return f"Nothing in {other} can be compared with {first}.", ""
-    tested, every = sum(map(len, rows.values())), [names.get(row) or row for row in known.row]
+    known = known.reindex(known.difference.abs().sort_values(ascending=False, kind="stable").index)
+    rows = {word: [studies.called(row) for row in known[known.verdict == word].row] for word in Shift}
+    tested, every = sum(map(len, rows.values())), list(map(studies.called, known.row))
     for most in (3, 2, 1):
         parts = [clause(rows[word][:most], len(rows[word]), word.clause) for word in Shift if word.found and rows[word]]
         sentence = "; ".join(parts) + f" from {first} to {other}."
@@ -76,8 +88,7 @@ def finding(changes: pd.DataFrame, names: Mapping[str, str], first: str, other: 
         if len(sentence) <= ROOM:
             break
     counts = [f"{len(of)} {word.clause[len(of) > 1]}" for word, of in rows.items() if of]
-    scope = f"Of {plural(tested, 'change')} {'; '.join(counts)}." if tested else ""
-    return begun(sentence), scope
+    return begun(sentence), f"Of {plural(tested, 'change')} {'; '.join(counts)}." if tested else ""
 
 
 def seeds_missing(changes: pd.DataFrame, first: str, other: str) -> str:
