@@ -135,10 +135,10 @@ def _help() -> str:
 
     lines: list[str] = []
     for group, found in GROUPS.items():
-        lines += ["", f"{group}:", *(f"  {verb:12} {text}" for verb, (_, text) in found.items())]
-    codes = [f"  {code:<12} {text}" for code, text in sorted(meanings().items())]
+        lines += ["", f"{group}:", *(f"  {verb:14} {text}" for verb, (_, text) in found.items())]
+    codes = [f"  {code:<14} {text}" for code, text in sorted(meanings().items())]
     usage = "usage: lightning-tfm COMMAND …; lightning-tfm COMMAND --help for its options"
-    return fitted("\n".join([usage, *lines, "", "exit codes:", *codes]), indent=15)
+    return fitted("\n".join([usage, *lines, "", "exit codes:", *codes]), indent=17)
 
 
 if __name__ == "__main__":
