@@ -165,7 +165,7 @@ def _rows(cells: Cells, report: Summary) -> tuple[Trained, list[Trained]] | None
     trained = {name: row for name, row in every.items() if row.values["ppl"]}
     base = next((trained.get(row.name) for row in rows if row.base), None)
     own = [row.name for row in rows if not (row.base or row.same_as) and row.name not in foreign]
-    return base and (base, [trained[name] for name in own if name in trained])
+    return None if base is None else (base, [trained[name] for name in own if name in trained])
 
 
 def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Trained:
@@ -466,14 +466,14 @@ def _course_picture(course: AgreementCourse, fall: LastEighth | None) -> Markup:
     return figure(width, height, said + beside, body)
 
 
-LAST_EIGHTH = Analysis(
+LAST_EIGHTH: Analysis[LastEighth] = Analysis(
     key="last eighth",
     find=find_last_eighth,
     notes=lambda fall, report: [_fall_sentence(fall)],
     brief=lambda fall, report: [] if report.of(ANALYSIS) else [_line(None, fall)],
     without_tests=True,
 )
-ANALYSIS = Analysis(
+ANALYSIS: Analysis[Agreement] = Analysis(
     key="agreement",
     find=find,
     sections=sections,

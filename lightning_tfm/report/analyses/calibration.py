@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lightning_tfm.report.analysis import Analysis
-from lightning_tfm.report.blocks import Figures, Notes, Section, Table, columns
+from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, columns
 from lightning_tfm.report.charts.panels import BASE, Panel, panels
 from lightning_tfm.report.charts.svg import (
     Scale,
@@ -48,7 +48,7 @@ def sections(found: Collected, report: Summary) -> list[Section]:
         "ECE: expected calibration error, mean over n seeds",
     ]
     table = Table("", columns("row", "ECE, %", "n"), errors)
-    blocks = [Figures(pictures, small=True, rows=list(found)), table, Notes(notes)]
+    blocks: list[Block] = [Figures(pictures, small=True, rows=list(found)), table, Notes(notes)]
     return [Section("calibration", "Calibration", blocks, after="architecture")]
 
 

@@ -59,7 +59,8 @@ class Costs:
 
 def find(cells: Cells, report: Summary) -> Costs | None:
     table = read(folder_of(cells.root, report.study) / FILE)
-    return table and Costs(table, [(row.name, _layer(cells.study.base, row)) for row in cells.study.rows])
+    rows = [(row.name, _layer(cells.study.base, row)) for row in cells.study.rows]
+    return None if table is None else Costs(table, rows)
 
 
 def _layer(base: Experiment, row: Row) -> str:

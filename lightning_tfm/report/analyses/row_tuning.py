@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning_tfm.report import selection_error
 from lightning_tfm.report.analysis import Analysis
-from lightning_tfm.report.blocks import NOTHING, Notes, Section, Table, Text, columns
+from lightning_tfm.report.blocks import NOTHING, Block, Notes, Section, Table, Text, columns
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.study.row_tuning import TuningSummary, at_edge
@@ -73,7 +73,7 @@ def sections(tuning: TuningSummary, report: Summary) -> list[Section]:
         "mean over the tuning seeds",
         "the cost is that of trying every value for every row, before the first of the seeds that are shown",
     ]
-    blocks = [Text(notes(tuning, report)), table(tuning), Notes(about)]
+    blocks: list[Block] = [Text(notes(tuning, report)), table(tuning), Notes(about)]
     return [Section("tuning", "How every row was tuned", blocks, after="verdicts")]
 
 
