@@ -70,7 +70,7 @@ def _measured(address: str, root: Path, pid: int) -> dict[str, float]:
     found |= {"page, s": statistics.median(times), "page as it is sent, KB": size[0] / 1e3}
     tag = json.loads(gzip.decompress(_get(f"{address}/news?since=0")))["tag"]
     found["a condition over all runs, ms"] = 1000 * statistics.median(
-        _timed(f"{address}/query?where=d_model+%3E+32+and+ppl+%3C+2.2&column=lr_factor")[0] for _ in range(TURNS)
+        _timed(f"{address}/runs?where=d_model+%3E+32+and+ppl+%3C+2.2&columns=lr_factor")[0] for _ in range(TURNS)
     )
     waited = []
     for _ in range(TURNS):

@@ -17,7 +17,8 @@ from lightning_tfm.dashboard.access import HOSTS, POLICY, OwnOrigin, Token, poli
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.curves_page import CurvesPages
 from lightning_tfm.dashboard.diff_page import DiffPages
-from lightning_tfm.dashboard.markup import asset, dumped, render, static
+from lightning_tfm.dashboard.index_page import ALL, Asked
+from lightning_tfm.dashboard.markup import asset, render, static
 from lightning_tfm.dashboard.page import Frame, News, NoSuchPage, Page
 from lightning_tfm.dashboard.reports import Reports
 from lightning_tfm.dashboard.run_page import RunPages
@@ -43,10 +44,9 @@ class Dashboard:
     def app(self, token: str = "") -> Starlette:
         """The application, to be served on loopback; with a `token`, only to those whose address has it."""
         routes = [
-            Route("/", self._guarded(lambda _: self.index())),
+            Route("/", self._guarded(lambda r: self.index(Asked.of(r.query_params)))),
             Route("/news", self._guarded(self.index_news)),
-            Route("/rows", self._guarded(self.rows)),
-            Route("/query", self._guarded(self.query)),
+            Route("/runs", self._guarded(self.runs)),
             Route("/curves", self._guarded(lambda r: self._page(self._curved(r)))),
             Route("/curves/news", self._guarded(lambda r: self._news(r, self._curved(r).news()))),
             Route("/study/{name}", self._guarded(lambda r: self._page(self._study(r)))),
@@ -73,11 +73,13 @@ class Dashboard:
 
     # --- pages ---
 
-    def index(self) -> Response:
+    def index(self, asked: Asked = ALL) -> Response:
         with self._making:  # many may ask while the first page of ten thousand runs is made
             seen = self.board.look()
+            if asked != ALL:
+                return _html(index_page.page(self._frame, seen, asked))
             if self._index[0] != seen.version or not self._index[1]:
-                self._index = (seen.version, index_page.page(self._frame, seen))
+                self._index = (seen.version, index_page.page(self._frame, seen, asked))
             return _html(self._index[1])
 
     def index_news(self, request: Request) -> Response:
@@ -85,21 +87,16 @@ class Dashboard:
         since = request.query_params.get("since", "")
         if _has(request, str(seen.version)):
             return _unchanged(str(seen.version))
-        return self._news(request, index_page.news(seen, int(since) if re.fullmatch("[0-9]{1,18}", since) else 0))
+        asked = Asked.of(request.query_params)
+        version = int(since) if re.fullmatch("[0-9]{1,18}", since) else 0
+        return self._news(request, index_page.news(seen, version, asked))
 
-    def rows(self, request: Request) -> Response:
-        """Rows of the table of runs, by name."""
-        found = index_page.rows(self.board.seen, request.query_params.getlist("run"))
-        return Response(dumped(found), media_type="application/json", headers=_fresh(""))
-
-    def query(self, request: Request) -> Response:
-        """What runs a condition finds, with more fields of each; 400 with the words for what is wrong."""
-        asked = request.query_params
+    def runs(self, request: Request) -> Response:
+        """The table of runs as it is asked for; 400 with the words for what is wrong."""
         try:
-            found = index_page.chosen(self.board.seen, asked.get("where", ""), asked.getlist("column"))
+            return _html(index_page.runs(self.board.look(), Asked.of(request.query_params)))
         except UserError as error:
             return PlainTextResponse(str(error), 400, headers=_fresh(""))
-        return Response(dumped(found), media_type="application/json", headers=_fresh(""))
 
     def report(self, request: Request) -> Response:
         """The report page of a study, as `report` writes it, which asks for a newer version of itself."""

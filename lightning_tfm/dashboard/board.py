@@ -10,7 +10,7 @@ from pathlib import Path
 from lightning_tfm.config import Miniature
 from lightning_tfm.dashboard.studies import Outline, Outlines
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS
+from lightning_tfm.metrics import METRICS, chief
 from lightning_tfm.watch.run_cache import Memory
 from lightning_tfm.watch.run_state import Runs, RunState, name_of
 from lightning_tfm.watch.study_state import StudyState, Watch
@@ -57,6 +57,13 @@ class Seen:
             views = [self.studies[home.study].runs[name] for home in self.homes.get(name, ())]
             found += list({_scoring(view): view for view in reversed(views)}.values())[::-1] or [run]
         return found
+
+    @cached_property
+    def chiefs(self) -> list[str]:
+        """By what the runs' translations are scored, in words."""
+        return list(
+            dict.fromkeys(chief(names).label for names in {tuple(run.scores) for run in self.runs.values()} if names)
+        )
 
     def places(self, run: RunState) -> list[Home]:
         """The cells that one of `scored` fills."""

@@ -10,7 +10,7 @@ from statistics import fmean
 from types import NoneType
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
-from lightning_tfm.config import Experiment
+from lightning_tfm.config import WIDTHS, Experiment, Miniature, typed_and_trained
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.markup import NOTHING
 from lightning_tfm.metrics import CHARACTER, METRICS, PRINTED
@@ -126,13 +126,24 @@ def over_runs(field: Field, runs: Iterable[RunState]) -> Any:
     return ", ".join(dict.fromkeys(map(value_in_words, values))) or None
 
 
-def as_column(field: Field) -> tuple[str, str, Callable[[Any], str]]:
+def as_column(field: Field, miniature: Miniature) -> tuple[str, str, Callable[[Any], str]]:
     """Its head, what it is, and how a value is written: as in the report's tables, where it is a column of these."""
     from lightning_tfm.report.tables.extra_columns import FACTS  # with numpy: only for those who ask for a column
 
     fact = next((fact for fact in FACTS if fact.name == field.name and not fact.interval), None)
-    head, about, written = (fact.head, fact.about, fact.written) if fact else (field.name, "", partial(said, field))
+    head, about, written = (
+        (fact.head, fact.about, fact.written) if fact else (field.name, "", partial(typed, field, miniature=miniature))
+    )
     return head, about, lambda value: NOTHING if value is None else written(value)
+
+
+def typed(field: Field, value: Any, miniature: Miniature) -> str:
+    """As `said`; a size that a miniature divides as it is typed, with what is trained in brackets."""
+    divisors = {"model.N": miniature.depth, "training.steps": miniature.steps}
+    divisor = (divisors | {f"model.{name}": miniature.width for name in WIDTHS}).get(field.name, 1)
+    if value is None or divisor == 1:
+        return said(field, value)
+    return typed_and_trained(value_in_words(value * divisor), value_in_words(value))
 
 
 def said(field: Field, value: Any) -> str:

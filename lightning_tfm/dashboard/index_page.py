@@ -1,46 +1,152 @@
-"""The page of all studies, searches and runs. All runs are sent as numbers to sort and to filter by; as rows of the
-table those that somebody looks at."""
+"""The page of all studies, searches and runs. The server filters, sorts and cuts the table of runs."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.dashboard.board import Seen
-from lightning_tfm.dashboard.fields import fields, said
-from lightning_tfm.dashboard.markup import blocks, render, spark
+from lightning_tfm.dashboard.fields import fields, typed
+from lightning_tfm.dashboard.markup import NOTHING, blocks, render, spark
 from lightning_tfm.dashboard.page import Frame, News
-from lightning_tfm.metrics import OF_TEXT, Metric, chief
+from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.study.command import with_out
-from lightning_tfm.watch.query import Field, find_field, find_runs
+from lightning_tfm.watch.query import find_field, find_runs
 from lightning_tfm.watch.run_state import STATES, RunState
 from lightning_tfm.watch.study_state import StudyState
 
 ORDER = {state: number for number, state in enumerate(STATES)}
-FIRST = 100
-"""runs that the page begins with; the script asks for others by `rows`"""
+FIRST, MOST = 100, 100_000
+"""runs that the table begins with, and has at most"""
 
 
-def page(frame: Frame, seen: Seen) -> str:
-    """The whole page, what runs on top, then the newest."""
-    runs, studies = newest_first(seen.runs.values()), newest_first(seen.studies.values())
-    scores = [run.scores for run in runs]
-    scored = dict.fromkeys(_chief(*found).label for found in scores if found)
+@dataclass(frozen=True)
+class Asked:
+    """Which runs the table has, and in which order: what stands in the page's address."""
+
+    find: str = ""
+    """words that each run has"""
+    state: str = ""
+    study: str = ""
+    where: str = ""
+    columns: str = ""
+    """fields, by commas"""
+    sort: str = ""
+    """a key of SORTS or a column; with a minus from the top; empty: what runs, then the newest"""
+    most: int = FIRST
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "Asked":
+        """From an address's parameters; others are left alone."""
+        most = given.get("most", "")
+        words = {key: given[key] for key in ("find", "state", "study", "where", "columns", "sort") if key in given}
+        return cls(**words, most=min(int(most), MOST) if re.fullmatch("[0-9]{1,6}", most) else FIRST)
+
+
+ALL = Asked()
+SORTS: dict[str, Callable[[Seen, RunState], Any]] = {
+    "said": lambda seen, run: _natural(_called(seen, run.name)),
+    "study": lambda seen, run: _natural(",".join(home.study for home in seen.homes.get(run.name, ()))),
+    "state": lambda seen, run: ORDER[run.state],
+    "step": lambda seen, run: run.step / run.steps if run.step is not None and run.steps else None,
+    "ppl": lambda seen, run: run.ppl,
+    "score": lambda seen, run: run.score(run.metric),
+    "rate": lambda seen, run: run.tokens_per_second,
+    "seconds": lambda seen, run: run.seconds,
+    "changed": lambda seen, run: run.changed,
+}
+"""column of the table -> what it is sorted by"""
+
+
+def page(frame: Frame, seen: Seen, asked: Asked) -> str:
+    """The whole page. Where a condition cannot be read, it says why, and all runs are shown."""
+    wrong = ""
+    try:
+        table = _table(seen, asked)
+    except UserError as error:
+        wrong, table = str(error), _table(seen, replace(asked, where="", columns=""))
     return render(
         "index.html",
         **frame.plain("Runs and studies", "/news", str(seen.version)),
+        **table,
+        asked=asked,
+        wrong=wrong,
         counts=_counts(seen),
         notes=seen.notes,
         names={name: seen.outlines[name].called for name in sorted(seen.studies)},
-        studies=[_study(seen, view) for view in studies],
-        runs=[_row(seen, view) for view in runs[:FIRST]],
-        count=len(runs),
-        metrics=[*scored] or [OF_TEXT.label] * any(run.state != "finished" for run in runs),
-        index=_index(seen, runs, scores),
+        studies=[_study(seen, view) for view in newest_first(seen.studies.values())],
         starts=_starts(frame.root),
         fields=list(fields(seen)),
     )
+
+
+def runs(seen: Seen, asked: Asked) -> str:
+    """The table of runs alone. Raises UserError."""
+    return blocks("index.html", ["runs"], **_table(seen, asked))["runs"]
+
+
+def news(seen: Seen, since: int, asked: Asked) -> News:
+    """What is different since that version."""
+    fresh = [seen.studies[name] for name in seen.studies if seen.since[f"study/{name}"] > since]
+    parts = blocks("index.html", ["summary"], counts=_counts(seen), notes=seen.notes)
+    try:
+        parts["runs"] = runs(seen, asked)
+    except UserError:
+        pass  # as it was: the reader was told when asking
+    studies = {"rows": [_study(seen, view) for view in fresh], "count": len(seen.studies)}
+    busy = any(view.state == "running" for view in seen.runs.values())
+    return News(str(seen.version), parts, rows={"table-studies": studies}, pause=2000 if busy else 5000)
+
+
+def _table(seen: Seen, asked: Asked) -> dict[str, Any]:
+    """For the block of runs. Raises UserError."""
+    known = fields(seen) if asked.where or asked.columns else {}
+    own = [find_field(name.strip(), known) for name in asked.columns.split(",") if name.strip()]
+    found = newest_first(seen.runs.values())
+    views = {run.name: run for run in reversed(seen.scored)} if own else {}
+    if asked.where:
+        chosen, _ = find_runs(asked.where, known, seen.scored)
+        views = {run.name: run for run in reversed(chosen)}
+        found = [run for run in found if run.name in views]
+    words = asked.find.lower().split()
+    found = [run for run in found if _has(seen, run, asked, words)]
+    key, down = asked.sort.removeprefix("-"), asked.sort.startswith("-")
+    by = next((field for field in own if field.name == key), None)
+    if by is not None or key in SORTS:
+        values = [by.of(views[run.name]) if by else SORTS[key](seen, run) for run in found]
+        pairs = sorted(((v, i) for i, v in enumerate(values) if v is not None), key=lambda p: p[0], reverse=down)
+        found = [found[i] for _, i in pairs] + [run for run, v in zip(found, values, strict=True) if v is None]
+    rows = [
+        _row(seen, run, [typed(field, field.of(views[run.name]), seen.miniature(run.name)) or NOTHING for field in own])
+        for run in found[: asked.most]
+    ]
+    unscored = [OF_TEXT.label] * any(run.state != "finished" for run in seen.runs.values())
+    return {
+        "rows": rows,
+        "own": [field.name for field in own],
+        "sort": asked.sort,
+        "count": len(found),
+        "total": len(seen.runs),
+        "metrics": seen.chiefs or unscored,
+    }
+
+
+def _has(seen: Seen, run: RunState, asked: Asked, words: list[str]) -> bool:
+    if asked.state and run.state != asked.state:
+        return False
+    homes = [home.study for home in seen.homes.get(run.name, ())] if words or asked.study else []
+    if asked.study and asked.study not in homes:
+        return False
+    text = " ".join([run.name, _called(seen, run.name), *homes, run.state, run.words]).lower() if words else ""
+    return all(word in text for word in words)
+
+
+def _natural(text: str) -> list[tuple[bool, int, str]]:
+    """Numbers in a text by their value."""
+    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text)]
 
 
 def _starts(root: Path) -> list[tuple[str, str]]:
@@ -52,49 +158,14 @@ def _starts(root: Path) -> list[tuple[str, str]]:
     return [(with_out(command, root), about) for command, about in named.items()]
 
 
-def news(seen: Seen, since: int) -> News:
-    """What is different since that version."""
-    fresh = [key for key, version in seen.since.items() if version > since]
-    runs = [seen.runs[key[4:]] for key in fresh if key.startswith("run/")]
-    studies = [_study(seen, seen.studies[key[6:]]) for key in fresh if key.startswith("study/")]
-    index = _index(seen, runs, [run.scores for run in runs])
-    tables: dict[str, Any] = {"table-runs": {"index": index, "count": len(seen.runs)}}
-    if seen.studies:
-        tables["table-studies"] = {"rows": studies, "count": len(seen.studies)}
-    parts = blocks("index.html", ["summary"], counts=_counts(seen), notes=seen.notes)
-    busy = any(view.state == "running" for view in seen.runs.values())
-    return News(str(seen.version), parts, rows=tables, pause=2000 if busy else 5000)
-
-
-def rows(seen: Seen, names: Sequence[str]) -> dict[str, str]:
-    """Name -> row of the table; of those that are there, and of no more than the page begins with."""
-    return {name: _row(seen, seen.runs[name]) for name in names[:FIRST] if name in seen.runs}
-
-
 def newest_first(views: Iterable[Any]) -> list[Any]:
     """What runs comes first."""
     return sorted(views, key=lambda view: (view.state != "running", -(view.changed or 0.0), view.name))
 
 
-def chosen(seen: Seen, where: str, columns: Sequence[str]) -> dict[str, Any]:
-    """Names of the runs that a condition finds, all without one, and their values of these fields. Raises UserError."""
-    known = fields(seen)
-    runs, _ = find_runs(where, known, seen.scored)
-    found = list({run.name: run for run in reversed(runs)}.values())[::-1]
-    asked = [find_field(name, known) for name in columns]
-    values = {field.name: [_plain(field, field.of(run)) for run in found] for field in asked}
-    return {"name": [run.name for run in found], "columns": values}
-
-
-def _plain(field: Field, value: Any) -> Any:
-    if isinstance(value, bool | int):
-        return value
-    return _short(value) if field.kind == "number" and isinstance(value, float) else said(field, value)
-
-
-def _row(seen: Seen, view: RunState) -> str:
-    homes, said, curve = seen.homes.get(view.name, ()), seen.called(view.name), spark(view.curve, view.steps)
-    data = {"homes": homes, "said": said, "order": ORDER, "curve": curve}
+def _row(seen: Seen, view: RunState, own: list[str]) -> str:
+    homes, called, curve = seen.homes.get(view.name, ()), seen.called(view.name), spark(view.curve, view.steps)
+    data = {"homes": homes, "said": called, "curve": curve, "own": own}
     return blocks("index.html", ["run_row"], view=view, **data)["run_row"]
 
 
@@ -102,39 +173,10 @@ def _study(seen: Seen, view: StudyState) -> str:
     return blocks("index.html", ["study_row"], view=view, outline=seen.outlines[view.name])["study_row"]
 
 
-def _index(seen: Seen, views: Sequence[RunState], scores: Sequence[dict[str, float]]) -> dict[str, list[Any]]:
-    """What runs are sorted and found by, in columns, which compress better than rows."""
-    homes = ["|".join(home.study for home in seen.homes.get(view.name, ())) for view in views]
-    return {
-        "name": [view.name for view in views],
-        "said": [_called(seen, view.name) for view in views],
-        "study": homes,
-        "state": [ORDER[view.state] for view in views],
-        "words": [view.words[:60] for view in views],
-        "step": [_short(view.step / view.steps if view.step is not None and view.steps else None) for view in views],
-        "ppl": [_short(view.ppl) for view in views],
-        "score": [_short(found.get(_chief(*found).name)) for found in scores],
-        "rate": [_short(view.tokens_per_second) for view in views],
-        "seconds": [_short(view.seconds) for view in views],
-        "changed": [None if view.changed is None else round(view.changed) for view in views],
-    }
-
-
 def _called(seen: Seen, name: str) -> str:
     """By which a run is sorted and found: what people call it, then its row's name where that is another."""
     homes = seen.homes.get(name)
     return f"{homes[0].called} {homes[0].row}" if homes and homes[0].label else seen.called(name)
-
-
-@cache
-def _chief(*names: str) -> Metric:
-    """The same for thousands of runs."""
-    return chief(names)
-
-
-def _short(value: float | None) -> float | str | None:
-    """With as many digits as order needs; infinity as JavaScript reads it."""
-    return None if value is None else "Infinity" if value == float("inf") else float(f"{value:.5g}")
 
 
 def _counts(seen: Seen) -> list[tuple[str, int]]:

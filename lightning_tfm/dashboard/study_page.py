@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from lightning_tfm.config import Experiment, typed_and_trained
+from lightning_tfm.config import Experiment, Miniature, typed_and_trained
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.chart import Chart, Curve, mean_curve
 from lightning_tfm.dashboard.fields import as_column, fields, over_runs
@@ -103,7 +103,7 @@ class StudyPages:
         if name not in seen.studies:
             raise NoSuchPage(f"there is no study '{name}'")
         view, outline = seen.studies[name], seen.outlines[name]
-        more, wrong = _more(seen, columns)
+        more, wrong = _more(seen, columns, outline.study.base.miniature if outline.study else Miniature())
         table = outline.study if isinstance(outline.study, Ablation) else None
         rows = self._rows(outline, view, seen, more) if table else []
         search = outline.study if isinstance(outline.study, Search) else None
@@ -163,11 +163,11 @@ class StudyPages:
         return [(view, f"{run.row}, seed {run.seed}", log[view.name]) for run, view in bad]
 
 
-def _more(seen: Seen, columns: str) -> tuple[list[Asked], str]:
+def _more(seen: Seen, columns: str, miniature: Miniature) -> tuple[list[Asked], str]:
     """The fields asked for, or what is wrong with them."""
     names, known = [name.strip() for name in columns.split(",") if name.strip()], fields(seen) if columns else {}
     try:
-        return [(field, *as_column(field)) for field in (find_field(name, known) for name in names)], ""
+        return [(field, *as_column(field, miniature)) for field in (find_field(name, known) for name in names)], ""
     except UserError as error:
         return [], str(error)
 

@@ -72,7 +72,7 @@ def addresses(served) -> list[str]:
         "/",
         "/news?since=0",
         f"/news?since={'9' * 5000}",
-        f"/rows?run={runs[0]}",
+        "/runs?sort=-ppl",
         "/study/table",
         "/study/table/news",
         "/study/search",
@@ -83,7 +83,7 @@ def addresses(served) -> list[str]:
         "/curves/news?where=study+%3D+%27table%27",
         "/curves?measure=loss",
     ]
-    found += ["/query?where=ppl+%3C+9&column=d_model&column=study"]
+    found += ["/runs?where=ppl+%3C+9&columns=d_model,study"]
     found += [f"/run/{name}" for name in runs] + [f"/run/{name}/news" for name in runs]
     pair = f"run={runs[0]}&run={runs[1]}&run={runs[2]}"
     return [*found, f"/diff?{pair}", f"/diff/news?{pair}"]
@@ -154,11 +154,11 @@ def test_runs_and_studies_are_shown_by_what_they_were_asked_to_be_scored_by(serv
         result.write_text(json.dumps(plain))
     one, other = [path.parent.name for path in tmp_path.glob("runs/*/result.json")][:2]
     served = serve(tmp_path)
-    assert ">F1<" in (index := served.get("/").text) and ">BLEU<" not in index and '"score":[71.25' in index
+    assert ">F1<" in (index := served.get("/").text) and ">BLEU<" not in index and 'data-v="71.25"' in index
     assert "<dt>dev F1</dt><dd>71.2</dd>" in served.get(f"/run/{one}").text
     assert re.search(r">BLEU</?.*>F1<", served.get("/study/trees").text)
     assert "dev F1" in (page := served.get(f"/diff?run={one}&run={other}").text) and "71.25 (0.00)" in page
-    assert "71.25" in served.get("/query?where=f1+%3E+70&column=dev.f1").text
+    assert "71.25" in served.get("/runs?where=f1+%3E+70&columns=dev.f1").text
 
 
 OWN = """
@@ -193,12 +193,8 @@ def test_a_metric_of_the_user_s_is_a_column_a_condition_and_a_number_of_every_pa
     served = serve(tmp_path / "out")
     try:
         assert 'value="RightWords"' in (index := served.get("/").text) and "warn" not in re.sub("warn wrong", "", index)
-        found = served.get("/query?where=RightWords+%3E+63&column=RightWords&column=dev.RightWords").json
-        assert dict(zip(found["name"], found["columns"]["RightWords"], strict=True)) == {
-            names[2]: 63.25,
-            names[3]: 64.25,
-        }
-        assert found["columns"]["dev.RightWords"] == found["columns"]["RightWords"]
+        found = chosen(served, "where=RightWords+%3E+63&columns=RightWords,dev.RightWords")
+        assert found == {names[2]: ["63.25", "63.25"], names[3]: ["64.25", "64.25"]}
         study = served.get("/study/own?columns=RightWords").text
         heads = re.findall(r"<button type=.button.>([^<]*)</button></th>", study)
         assert heads.count("right words") == heads.count("RightWords") == 1
@@ -221,7 +217,7 @@ def test_a_metric_whose_class_is_gone_or_broken_is_named_and_stays_a_column(serv
     scored_by(tmp_path / "out", "own_gone:RightWords")
     served = serve(tmp_path / "out")
     assert "metric &#39;own_gone:RightWords&#39;" in (page := served.get("/").text) and "<b>Sundays" not in page
-    assert served.get("/query?where=dev.RightWords+%3E+63.5").json["name"] and served.get("/study/own").status == 200
+    assert chosen(served, "where=dev.RightWords+%3E+63.5") and served.get("/study/own").status == 200
     version = served.board.look().version
     assert served.board.look().version == version, "that it is gone is nothing new"
     sys.modules.pop("own_gone", None)
@@ -345,7 +341,7 @@ def test_stars_of_an_earlier_version_are_left_alone(served, made, tmp_path, monk
     body = json.dumps({"key": "study/table", "star": False}).encode()
     assert served.get("/mark", "POST", body, Origin=served.url).status == 404
     assert "odd" not in served.get("/study/table").text
-    assert "no run has a field" in served.get("/query?where=starred+%3D+1").text
+    assert "no run has a field" in served.get("/runs?where=starred+%3D+1").text
     assert file.read_text() == before and list(tmp_path.rglob("*")) == [file.parent, file]
 
 
@@ -358,14 +354,14 @@ def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_peopl
     served = serve(tmp_path)
     chart = served.get("/curves/news?by=row&where=study+%3D+%27table%27").json["charts"]["chart-curves"]
     assert [one["name"] for one in chart["series"]] == [f"{row.label or row.name} (1)" for row in study.rows]
-    (name,) = served.get("/query?where=row+%3D+'A-h1'").json["name"]
+    (name,) = chosen(served, "where=row+%3D+'A-h1'")
     page = served.get(f"/run/{name}").text
     assert "<h1><bdi>one head, seed 1</bdi> <code><bdi>A-h1</bdi></code>" in page
     assert "<bdi>Heads</bdi></a> <code><bdi>table</bdi></code>" in page
     index, table = served.get("/").text, served.get("/study/table").text
     assert '<bdi>one head, seed 1</bdi></a> <code class="soft"><bdi>A-h1</bdi></code>' in index
     assert '<bdi>one head</bdi></a> <code class="soft"><bdi>A-h1</bdi></code></th>' in table
-    assert "one head, seed 1 A-h1" in served.get("/news?since=0").text, "found by either name"
+    assert [name] == [*chosen(served, "find=A-H1")] == [*chosen(served, "find=one+head")], "found by either name"
 
 
 def test_an_empty_folder_s_page_says_what_to_type_until_something_is_there(serve, tmp_path):
@@ -411,8 +407,8 @@ def test_a_trial_that_its_pruner_stopped_is_no_error(served):
 def test_a_time_is_written_as_one_in_every_table(served, capsys):
     served.board.look()
     root, day = served.board.root, f"{datetime.now():%Y-%m-%d}"
-    found = served.get("/query?where=state+%3D+%27finished%27&column=started").json["columns"]["started"]
-    assert found and all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", one) for one in found)
+    found = chosen(served, "where=state+%3D+%27finished%27&columns=started").values()
+    assert found and all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", started) for (started,) in found)
     assert re.search(r"<bdi>\d{4}-\d\d-\d\d \d\d:\d\d</bdi>", served.get("/study/table?columns=changed").text)
     assert main(["runs", "query", "state = 'finished'", "--columns", "started", "--out", str(root)]) == 0
     assert "e+09" not in (said := capsys.readouterr().out) and day[:8] in said
@@ -426,7 +422,7 @@ def test_a_score_s_short_name_means_the_dev_text_where_several_texts_have_it(ser
 
 def test_with_a_token_only_who_has_the_address_is_answered(serve, made):
     served = serve(made.root, token="secret")
-    for path in ("/", "/?token=other", "/news?since=0", "/static/x.css", "/rows?run=x"):
+    for path in ("/", "/?token=other", "/news?since=0", "/static/x.css", "/runs?find=x"):
         answer = served.get(path)
         assert answer.status == 403 and "token is missing" in answer.text
     assert served.get("/", Cookie=f"lightning_tfm_{served.port}=other").status == 403
@@ -498,41 +494,59 @@ def test_who_has_the_newest_state_is_told_so_and_others_get_what_is_new(serve, t
     for path, tag in tags.items():
         assert served.get(path, If_None_Match=f'"{tag}"').status == 200
     news = served.get(f"/news?since={tags['/news?since=0']}").json
-    index = news["rows"]["table-runs"]["index"]
-    assert len(index["name"]) == 2 == news["rows"]["table-runs"]["count"] and 1.25 in index["ppl"]
-    assert 'data-v="1.25"' in served.get(f"/rows?run={name}&run=nobody").json[name]
+    assert news["parts"]["runs"].count('<tr id="run-') == 2 and 'data-v="1.25"' in news["parts"]["runs"]
+    found = served.get(f"/news?since={tags['/news?since=0']}&state=running").json
+    assert found["parts"]["runs"].count('<tr id="run-') == 1, "of those that are looked at"
+    assert "runs" not in served.get("/news?where=d_modl+%3E+3").json["parts"]
     assert len(news["rows"]["table-studies"]["rows"]) == 1
     chart = served.get(f"/run/{name}/news").json["charts"]["chart-dev"]
     assert chart["series"][0]["points"][-1] == [1999, 1.25]
     assert "1.25" in served.get("/study/table").text
 
 
-def test_of_many_runs_all_are_sent_as_numbers_and_the_newest_as_rows(serve, tmp_path):
+def test_of_many_runs_the_page_has_the_newest_and_more_where_more_are_asked_for(serve, tmp_path):
     made = Folder(tmp_path)
     for seed in range(130):
         made.run(replace(BASE, training=replace(BASE.training, seed=seed)), texts=False)
     served = serve(tmp_path)
     page = served.get("/").text
-    index = json.loads(re.search(r'id="index">(.*?)</script>', page)[1])
-    assert {len(column) for column in index.values()} == {130} and page.count('<tr id="run-') == 100
-    assert index["changed"] == sorted(index["changed"], reverse=True)
-    assert f'<tr id="run-{index["name"][0]}"' in page and f'<tr id="run-{index["name"][129]}"' not in page
-    rest = served.get("/rows?" + "&".join(f"run={name}" for name in index["name"])).json
-    assert list(rest) == index["name"][:100], "no more at once"
+    newest = sorted(served.board.seen.runs.values(), key=lambda run: (-run.changed, run.name))
+    assert re.findall('<tr id="run-([0-9a-f]+)"', page) == [run.name for run in newest[:100]]
+    assert "130 runs" in page and "more as you scroll" in page
+    assert [*chosen(served, "most=1000")] == [run.name for run in newest]
     with urllib.request.urlopen(urllib.request.Request(served.url, headers={"Accept-Encoding": "gzip"})) as packed:
         assert len(gzip.decompress(sent := packed.read())) >= len(page) > 8 * len(sent)
 
 
-def test_a_condition_is_answered_with_names_and_values_or_with_what_is_wrong(served):
+def chosen(served, asked: str) -> dict[str, list[str]]:
+    """The runs that the table has for an address's parameters -> what its own columns show of them."""
+    rows = re.findall('<tr id="run-([0-9a-f]+)"(.*?)</tr>', served.get(f"/runs?{asked}").text, re.S)
+    return {name: re.findall('<td class="own" data-v="([^"]*)"', row) for name, row in rows}
+
+
+def test_a_condition_is_answered_with_rows_and_values_or_with_what_is_wrong(served):
     runs = served.board.look().runs
-    found = served.get("/query?where=state+%3D+%27finished%27&column=d_model&column=study&column=diverged").json
-    assert found["name"] == [name for name, view in runs.items() if view.state == "finished"]
-    assert set(found["columns"]["model.d_model"]) == {64} and set(found["columns"]["study"]) == {"table", "search", ""}
-    assert found["columns"]["diverged"] == [False] * len(found["name"])
-    assert len(served.get("/query?where=").json["name"]) == len(runs)
-    for asked, words in (("where=d_modl+%3E+3", "d_model"), ("where=ppl+%3C+3&column=nothing", "'nothing'")):
-        answer = served.get(f"/query?{asked}")
+    found = chosen(served, "where=state+%3D+%27finished%27&columns=d_model,study,diverged")
+    assert found.keys() == {name for name, view in runs.items() if view.state == "finished"}
+    sizes, studies, diverged = map(set, zip(*found.values(), strict=True))
+    assert sizes <= {"512 (64)", "64"} and studies == {"table", "search", "–"} and diverged == {"false"}
+    assert len(chosen(served, "where=")) == len(runs)
+    for asked, words in (("where=d_modl+%3E+3", "d_model"), ("where=ppl+%3C+3&columns=nothing", "'nothing'")):
+        answer = served.get(f"/runs?{asked}")
         assert answer.status == 400 and words in answer.text and answer.headers["content-type"].startswith("text/plain")
+        assert words.strip("'") in (page := served.get(f"/?{asked}").text) and page.count('<tr id="run-') == len(runs)
+
+
+def test_the_server_sorts_by_any_column_with_what_is_missing_last(served):
+    runs = served.board.look().runs
+    for key in ("ppl", "changed", "seconds", "step", "state"):
+        values = [index_page.SORTS[key](served.board.seen, run) for run in runs.values()]
+        known = sorted(value for value in values if value is not None)
+        for sort, wanted in ((key, known), (f"-{key}", known[::-1])):
+            found = [index_page.SORTS[key](served.board.seen, runs[name]) for name in chosen(served, f"sort={sort}")]
+            assert found == wanted + [None] * (len(values) - len(known)), sort
+    seeds = [int(seed) for (seed,) in chosen(served, "columns=seed&sort=-seed").values() if seed.isdecimal()]
+    assert seeds == sorted(seeds, reverse=True) and len(set(seeds)) > 1
 
 
 def test_curves_of_groups_are_their_means_and_of_too_many_one_is_told_what_to_do(served):

@@ -84,7 +84,7 @@ def test_an_absurd_number_is_damage_that_the_pages_name(made, value):
         (folder.path / name).write_text(json.dumps(plain | {key: value}))
         board = Board(made.root, every=0)
         seen = board.look()
-        index_page.page(Frame(made.root), seen)
+        index_page.page(Frame(made.root), seen, index_page.ALL)
         RunPages(board).page(seen, folder.path.name)
         words = seen.runs[folder.path.name].words
         assert name != "progress.json" or f"progress.json: its record is malformed: {key}=" in words

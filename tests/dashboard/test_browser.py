@@ -137,39 +137,41 @@ def test_what_a_chart_says_of_the_last_step_is_not_smoothed(open_page, made, ser
     assert f"loss {run.loss:.4g}"[:9] in said, (said, run.loss)
 
 
-SHOWN = "#table-runs tbody tr:not([hidden])"
-
-
 def shown(page) -> list[str]:
-    return [row.get_attribute("id") for row in page.locator("#table-runs tbody tr:visible").all()]
+    return [row.get_attribute("id") for row in page.locator("#table-runs tbody tr").all()]
 
 
 def test_runs_are_sorted_and_filtered_by_keyboard_and_the_address_remembers_it(open_page):
     page = open_page("index")
-    whole = shown(page)
-    button = page.locator("#table-runs thead button", has_text="dev PPL")
+    whole, heads = shown(page), page.locator("#table-runs thead th")
     for order in ("ascending", "descending"):
-        button.focus()
-        page.keyboard.press("Enter")
-        assert button.locator("xpath=..").get_attribute("aria-sort") == order
+        page.locator("#table-runs thead button", has_text="dev PPL").press("Enter")
+        page.locator(f"#table-runs thead th[aria-sort={order}]", has_text="dev PPL").wait_for()
         cells = page.locator("#table-runs tbody tr td:nth-child(7)").all()
         values = [float(v) for cell in cells if (v := cell.get_attribute("data-v"))]
         assert values == sorted(values, reverse=order == "descending") and len(values) > 10
+        assert page.evaluate("document.activeElement.textContent") == "dev PPL", "the focus stays"
     page.get_by_label("State").select_option("failed")
+    count = page.locator(".count")
+    count.get_by_text(f" of {len(whole)} runs").wait_for()
     failed = shown(page)
-    assert 0 < len(failed) < len(whole) and f"{len(failed)} of {len(whole)} runs" in page.inner_text(".count")
-    page.get_by_label("Find").fill("A-h")
-    assert len(shown(page)) <= len(failed)
+    assert 0 < len(failed) < len(whole) and f"{len(failed)} of {len(whole)} runs" in count.inner_text()
+    page.get_by_label("Find").fill("one head")
+    page.wait_for_url("**find=one*")
     page.reload()
-    assert page.get_by_label("State").input_value() == "failed" and page.get_by_label("Find").input_value() == "A-h"
-    assert "sort=dev+PPL+down" in page.url
+    assert (
+        page.get_by_label("State").input_value() == "failed" and page.get_by_label("Find").input_value() == "one head"
+    )
+    assert "sort=-ppl" in page.url and len(shown(page)) <= len(failed)
     page.get_by_label("Find").fill("")
     page.get_by_label("State").select_option("")
     page.get_by_label("Study").select_option("other")
-    assert len(shown(page)) == 4
+    count.get_by_text(f"4 of {len(whole)} runs").wait_for()
     page.locator("#table-runs thead button", has_text="dev PPL").click()
     page.get_by_label("Study").select_option("")
-    assert sorted(shown(page)) == sorted(whole)
+    count.get_by_text(f"{len(whole)} runs", exact=True).wait_for()
+    assert sorted(shown(page)) == sorted(whole) and page.url.endswith("/")
+    assert {heads.nth(i).get_attribute("aria-sort") for i in range(1, heads.count())} == {"none", None}
 
 
 def test_of_many_runs_those_that_one_looks_at_are_rows_and_all_are_sorted(browser, serve, tmp_path):
@@ -180,25 +182,31 @@ def test_of_many_runs_those_that_one_looks_at_are_rows_and_all_are_sorted(browse
     page.goto(served.url)
     rows = page.locator("#table-runs tbody tr")
     assert rows.count() == 100 and "230 runs" in page.inner_text(".count")
-    ticked = rows.nth(7).get_attribute("id")
-    rows.nth(7).locator("input").check()
+    worst = max(served.board.look().runs.values(), key=lambda run: run.ppl)
     best = min(served.board.look().runs.values(), key=lambda run: run.ppl)
     page.locator("#table-runs thead button", has_text="dev PPL").click()
     page.locator(f"#table-runs tbody tr:first-child[id=run-{best.name}]").wait_for()
-    assert page.locator(f"#{ticked} input").is_checked() and rows.count() <= 101, "ticked ones stay"
+    rows.first.locator("input").check()
+    page.locator("#table-runs thead button", has_text="dev PPL").click()
+    page.locator(f"#table-runs tbody tr:first-child[id=run-{worst.name}]").wait_for()
+    rows.first.locator("input").check()
     for most in (200, 230):
         page.locator(".scroll.tall").evaluate("e => e.scrollTop = e.scrollHeight")
-        page.locator(SHOWN).nth(most - 1).wait_for()
+        rows.nth(most - 1).wait_for()
     values = [float(cell.get_attribute("data-v")) for cell in page.locator("#table-runs tbody td:nth-child(7)").all()]
-    assert len(values) == 230 and values == sorted(values)
+    assert len(values) == 230 and values == sorted(values, reverse=True)
+    assert rows.first.locator("input").is_checked() and rows.last.locator("input").is_checked()
     page.get_by_label("Find").fill(best.name)
-    assert page.locator(SHOWN).count() == 1 and "1 of 230 runs" in page.inner_text(".count")
+    page.get_by_text("1 of 230 runs").wait_for()
+    page.get_by_role("button", name="Compare 2").click()
+    page.wait_for_url("**/diff?**")
+    assert best.name in page.url and worst.name in page.url, "ticked ones are compared wherever they are"
     page.close()
 
 
 def test_ticked_runs_are_compared(open_page):
     page = open_page("index")
-    button = page.locator("form.compare button.plain:not(.curves)").nth(1)
+    button = page.locator("button.compare").nth(1)
     assert button.is_disabled()
     boxes = page.locator("#table-runs tbody tr[data-state=finished] input[type=checkbox]")
     boxes.nth(0).focus()
@@ -231,17 +239,17 @@ def test_a_condition_and_columns_of_any_field_are_asked_for_and_the_address_reme
     button.wait_for()
     for order in ("ascending", "descending"):
         button.click()
-        cells = page.locator("#table-runs tbody tr:visible td.own:last-child").all_inner_texts()
-        seeds = [int(cell) for cell in cells]
+        page.locator(f"#table-runs th.own[aria-sort={order}]").wait_for()
+        seeds = [int(cell) for cell in page.locator("#table-runs tbody tr td.own:last-child").all_inner_texts()]
         assert seeds == sorted(seeds, reverse=order == "descending") and len(set(seeds)) > 1
     page.reload()
     page.get_by_text(f"{len(wanted)} of {len(whole)} runs").wait_for()
     assert set(shown(page)) == wanted and page.locator("#table-runs th.own").count() == 2
-    page.route("**/query*", lambda route: route.fulfill(status=400, body="did you mean 'd_model'?"))
+    page.route("**/runs?*", lambda route: route.fulfill(status=400, body="did you mean 'd_model'?"))
     page.get_by_label("Where").fill("d_modl = 1")
     page.locator(".wrong", has_text="did you mean 'd_model'?").wait_for()
     assert set(shown(page)) == wanted, "as it was"
-    page.unroute("**/query*")
+    page.unroute("**/runs?*")
     page.get_by_label("Where").fill("")
     page.get_by_text(f"{len(whole)} runs").wait_for()
     page.get_by_label("State").select_option("finished")
@@ -422,7 +430,7 @@ def test_a_run_that_is_removed_while_its_page_is_open_is_said_to_be_gone(browser
     assert boxes.count() == 31
     for i in range(31):
         boxes.nth(i).check()
-    button = page.locator("form:has(#table-runs) button:text-matches('Compare')")
+    button = page.locator("button.compare").last
     assert button.is_disabled() and button.inner_text() == "Compare at most 30"
     boxes.nth(0).uncheck()
     button.click()

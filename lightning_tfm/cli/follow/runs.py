@@ -72,7 +72,7 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     """The runs that a condition finds, with the fields that it names."""
     from lightning_tfm.cli.follow.dashboard import keep
     from lightning_tfm.dashboard.board import Board
-    from lightning_tfm.dashboard.fields import fields, said
+    from lightning_tfm.dashboard.fields import fields, typed
     from lightning_tfm.watch.query import find_field, find_runs
     from lightning_tfm.watch.run_cache import cache_file
 
@@ -89,7 +89,10 @@ def _query(root: Path, options: dict[str, Any]) -> str:
         return json.dumps(infinite_as_text(plain), indent=1)
     if not found:
         return f"none of {plural(len(runs), 'run')}"
-    rows = [[field.name for field in columns], *([*map(said, columns, values)] for values in lines)]
+    rows = [[field.name for field in columns]]
+    for run, values in zip(found, lines, strict=True):
+        miniature = seen.miniature(run.name)
+        rows.append([typed(field, value, miniature) for field, value in zip(columns, values, strict=True)])
     return fitted(f"{aligned(rows)}\n{len(found)} of {plural(len(runs), 'run')}", indent=18)
 
 

@@ -48,157 +48,55 @@ document.addEventListener('click', event => {
   const th = button.closest('th'), next = NEXT[th.getAttribute('aria-sort')];
   all('th[aria-sort]', th.parentNode).forEach(other => other.setAttribute('aria-sort', 'none'));
   th.setAttribute('aria-sort', next);
-  if (th.closest('table') === table) arrange();
-  else sortTable(th.closest('table'));
-  remember();
+  sortTable(th.closest('table'));
 });
 
-// --- the runs: all of them as data, and as rows those that are looked at ---
+// --- the runs, which the server filters, sorts and cuts ---
 
-const CHUNK = 100, MOST = +document.body.dataset.most;
-const runs = new Map(), table = one('#table-runs');
-let listed = [], most = CHUNK, drawing = 0;
-let chosen = null, own = [], asking = 0;
+const CHUNK = 100, MOST = +document.body.dataset.most, choose = one('#choose'), ticked = new Set();
+let most = CHUNK, asking = 0;
 
-function take(columns) {
-  const states = all('select[data-key=state] option').slice(1).map(option => option.value);
-  columns.name.forEach((name, i) => {
-    const old = runs.get(name), run = {row: old?.row ?? document.getElementById('run-' + name), n: old?.n ?? -(++arrived), stale: Boolean(old)};
-    for (const [key, values] of Object.entries(columns)) run[key] = values[i];
-    run.word = states[run.state];
-    run.text = [run.said, run.study, run.word, run.words].join(' ').toLowerCase();
-    runs.set(name, run);
+async function list(count = CHUNK) {
+  const asked = new URLSearchParams([...new FormData(choose)].filter(([, value]) => value)), turn = ++asking, wrong = one('.wrong');
+  history.replaceState(null, '', asked.size ? '?' + asked : location.pathname);
+  most = count;
+  if (most > CHUNK) asked.set('most', most);
+  document.body.dataset.live = '/news?' + asked;
+  const answer = await fetch('/runs?' + asked, {cache: 'no-store'}), text = await answer.text();
+  if (turn !== asking) return;
+  wrong.hidden = answer.ok;
+  if (!answer.ok) { wrong.textContent = text; return; }
+  place('runs', text);
+  if (most === CHUNK) one('#part-runs .scroll').scrollTop = 0;
+}
+
+// ticked ones are compared wherever they are
+function tick() {
+  const boxes = all('#table-runs input'), here = new Set(boxes.map(box => box.value));
+  boxes.forEach(box => { box.checked = ticked.has(box.value); });
+  one('#kept').replaceChildren(...[...ticked].filter(name => !here.has(name)).map(name => Object.assign(document.createElement('input'), {type: 'hidden', name: 'run', value: name})));
+}
+
+if (choose) {
+  choose.addEventListener('submit', event => {
+    event.preventDefault();
+    if (event.submitter?.name === 'sort') one('#sort').value = event.submitter.value;
+    list();
   });
-}
-
-function arrange(from) {
-  if (!table) return;
-  if (!from) table.closest('.scroll').scrollTop = 0;
-  const words = one('.find').value.toLowerCase().split(/\s+/).filter(Boolean), by = Object.fromEntries(all('select.by').map(s => [s.dataset.key, s.value]));
-  listed = [...runs.values()].filter(run => words.every(word => run.text.includes(word))
-    && (!by.state || run.word === by.state) && (!by.study || run.study.split('|').includes(by.study)) && (!chosen || chosen.has(run.name)));
-  const th = one('th[aria-sort=ascending], th[aria-sort=descending]', table), key = th?.dataset.key, mine = th?.className === 'own';
-  const sign = th?.getAttribute('aria-sort') === 'descending' ? -1 : 1, none = value => value === undefined || value === null || value === '';
-  const compare = new Intl.Collator(undefined, {numeric: true}).compare;
-  listed.sort((a, b) => {
-    const x = mine ? a.own?.[key] : a[key], y = mine ? b.own?.[key] : b[key];
-    if (!key || x === y) return a.n - b.n;
-    if (none(x) || none(y)) return none(x) - none(y);
-    return sign * (isNaN(x) || isNaN(y) ? compare(x, y) : x - y);
-  });
-  const shown = listed.length, whole = runs.size;
-  one('.count').textContent = shown === whole ? whole + (whole === 1 ? ' run' : ' runs') : shown + ' of ' + whole + ' runs';
-  most = from ?? CHUNK;
-  draw();
-}
-
-// a condition, and columns of further fields: the server says which runs it finds, and what they hold
-async function ask() {
-  const where = one('.where').value.trim(), names = one('.columns').value.split(',').map(name => name.trim()).filter(Boolean), turn = ++asking;
-  const wrong = one('.wrong');
-  let found = {columns: {}};
-  if (where || names.length) {
-    const answer = await fetch('/query?' + new URLSearchParams([['where', where], ...names.map(name => ['column', name])]), {cache: 'no-store'});
-    if (turn !== asking) return;
-    wrong.hidden = answer.ok;
-    if (!answer.ok) { wrong.textContent = await answer.text(); return; }
-    found = await answer.json();
-  }
-  wrong.hidden = true;
-  chosen = where ? new Set(found.name) : null;
-  const columns = Object.entries(found.columns);
-  if (columns.map(([name]) => name).join() !== own.join()) {
-    own = columns.map(([name]) => name);
-    all('th.own', table).forEach(th => th.remove());
-    one('thead tr', table).append(...own.map(name => {
-      const th = document.createElement('th'), button = document.createElement('button');
-      Object.assign(th, {className: 'own', scope: 'col'}).setAttribute('aria-sort', 'none');
-      th.dataset.key = name;
-      Object.assign(button, {type: 'button', textContent: name});
-      th.append(button);
-      return th;
-    }));
-  }
-  found.name?.forEach((name, i) => {
-    const run = runs.get(name);
-    if (run) run.own = Object.fromEntries(columns.map(([key, values]) => [key, values[i]]));
-  });
-  arrange(most);
-}
-
-function dress(run) {
-  all('td.own', run.row).forEach(cell => cell.remove());
-  run.row.append(...own.map(name => {
-    const cell = document.createElement('td'), value = run.own?.[name] ?? '';
-    cell.className = 'own';
-    cell.dataset.v = value;
-    cell.textContent = value === '' ? '–' : typeof value === 'number' && !Number.isInteger(value) ? short(value) : value;
-    return cell;
-  }));
-}
-
-async function draw() {
-  const turn = ++drawing, wanted = listed.slice(0, most), body = table.tBodies[0];
-  const lacking = wanted.filter(run => !run.row || run.stale);
-  for (let i = 0; i < lacking.length; i += CHUNK) {
-    const some = lacking.slice(i, i + CHUNK), answer = await fetch('/rows?' + new URLSearchParams(some.map(run => ['run', run.name])), {cache: 'no-store'});
-    if (!answer.ok || turn !== drawing) return;
-    const html = await answer.json(), made = document.createElement('template');
-    for (const run of some) if (html[run.name]) {
-      made.innerHTML = html[run.name];
-      const old = run.row, focused = old?.contains(document.activeElement) && document.activeElement.tagName;
-      run.row = made.content.firstElementChild;
-      run.stale = false;
-      if (old && one('input', old).checked) one('input', run.row).checked = true;
-      if (old?.isConnected) old.replaceWith(run.row);
-      if (focused) one(focused, run.row)?.focus();
+  document.addEventListener('scroll', event => {
+    const area = event.target, more = one('.more');
+    if (more && area.contains(more) && area !== document && area.scrollTop + area.clientHeight > area.scrollHeight - 400) {
+      more.remove();
+      list(most + CHUNK);
     }
-  }
-  if (turn !== drawing) return;
-  const rows = wanted.map(run => run.row).filter(Boolean), here = new Set(rows);
-  rows.forEach(row => { row.hidden = false; });
-  wanted.forEach(run => { if (run.row) dress(run); });
-  // ticked ones are compared wherever they are
-  const ticked = all('input:checked', body).map(box => box.closest('tr')).filter(row => !here.has(row));
-  ticked.forEach(row => { row.hidden = true; });
-  const now = [...rows, ...ticked], focus = body.contains(document.activeElement) && document.activeElement;
-  if (now.length !== body.rows.length || now.some((row, i) => row !== body.rows[i])) body.replaceChildren(...now);
-  if (focus) focus.focus();
-  one('.more').textContent = listed.length > rows.length ? 'more as you scroll' : '';
-  times(body);
-}
-
-if (table) new IntersectionObserver(seen => {
-  if (seen.some(entry => entry.isIntersecting) && most < listed.length) { most += CHUNK; draw(); }
-}, {root: table.closest('.scroll'), rootMargin: '400px'}).observe(one('.more'));
-
-function remember() {
-  if (!table) return;
-  const found = new URLSearchParams(), th = one('th[aria-sort=ascending], th[aria-sort=descending]', table);
-  for (const key of ['find', 'where', 'columns']) if (one('.' + key).value) found.set(key, one('.' + key).value);
-  all('select.by').forEach(s => { if (s.value) found.set(s.dataset.key, s.value); });
-  if (th) found.set('sort', th.textContent.trim() + (th.getAttribute('aria-sort') === 'descending' ? ' down' : ' up'));
-  history.replaceState(null, '', found.size ? '?' + found : location.pathname);
-}
-
-function recall() {
-  if (!table) return;
-  take(JSON.parse(one('#index').textContent));
-  [...runs.values()].forEach((run, i) => { run.n = i; });
-  const asked = new URLSearchParams(location.search), [, name, way] = /^(.*) (up|down)$/.exec(asked.get('sort') ?? '') ?? [];
-  for (const key of ['find', 'where', 'columns']) one('.' + key).value = asked.get(key) ?? '';
-  all('select.by').forEach(s => { s.value = asked.get(s.dataset.key) ?? ''; });
-  all('thead th', table).forEach(th => {
-    if (name && th.textContent.trim() === name) th.setAttribute('aria-sort', way === 'up' ? 'ascending' : 'descending');
-  });
-  one('.where').value || one('.columns').value ? ask() : arrange();
+  }, true);
 }
 
 // the runs that the table shows, as a condition
 function condition() {
-  const ticked = all('#table-runs input:checked').map(box => box.value), quoted = text => "'" + text.replaceAll("'", "''") + "'";
-  if (ticked.length) return 'run in (' + ticked.map(quoted).join(', ') + ')';
-  const by = all('select.by').filter(s => s.value).map(s => s.dataset.key + ' = ' + quoted(s.value)), where = one('.where').value.trim();
+  const quoted = text => "'" + text.replaceAll("'", "''") + "'", asked = new FormData(choose), where = asked.get('where').trim();
+  if (ticked.size) return 'run in (' + [...ticked].map(quoted).join(', ') + ')';
+  const by = ['state', 'study'].filter(key => asked.get(key)).map(key => key + ' = ' + quoted(asked.get(key)));
   return [...(where ? [by.length ? '(' + where + ')' : where] : []), ...by].join(' and ');
 }
 
@@ -210,7 +108,7 @@ function within() {
 }
 
 function ready(form) {
-  const count = all('input[type=checkbox]:checked', form).length, button = one('.above button:not(.curves)', form);
+  const count = [...new FormData(form)].length, button = [...form.elements].find(part => part.matches('button.compare'));
   button.disabled = count < 2 || count > MOST;
   button.classList.toggle('ready', !button.disabled);
   button.textContent = count > MOST ? 'Compare at most ' + MOST : count ? 'Compare ' + count : 'Compare';
@@ -234,15 +132,17 @@ function place(id, html) {
   const part = one('#part-' + id);
   if (!part || part.dataset.html === html) return;
   part.dataset.html = html;
-  const open = new Map(all('details[id]', part).map(d => [d.id, d.open])), sorts = all('th[aria-sort]', part).map(th => th.getAttribute('aria-sort'));
+  const open = new Map(all('details[id]', part).map(d => [d.id, d.open])), sorts = all('.sortable th[aria-sort]', part).map(th => th.getAttribute('aria-sort'));
   const focus = part.contains(document.activeElement) ? document.activeElement : null;
-  const where = focus && all('a, button, summary, [tabindex]', part).indexOf(focus), scroll = all('.scroll', part).map(s => [s.scrollLeft, s.scrollTop]);
+  const where = focus && all('a, button, input, summary, [tabindex]', part).indexOf(focus), scroll = all('.scroll', part).map(s => [s.scrollLeft, s.scrollTop]);
   part.innerHTML = html;
   all('details[id]', part).forEach(d => { if (open.has(d.id)) d.open = open.get(d.id); });
-  all('th[aria-sort]', part).forEach((th, i) => th.setAttribute('aria-sort', sorts[i] ?? 'none'));
+  all('.sortable th[aria-sort]', part).forEach((th, i) => th.setAttribute('aria-sort', sorts[i] ?? 'none'));
   all('.scroll', part).forEach((s, i) => { if (scroll[i]) [s.scrollLeft, s.scrollTop] = scroll[i]; });
   all('table.sortable', part).forEach(sortTable);
-  if (focus) all('a, button, summary, [tabindex]', part)[where]?.focus();
+  if (focus) all('a, button, input, summary, [tabindex]', part)[where]?.focus();
+  if (id === 'runs') tick();
+  times(part);
   if (one('.same')?.checked) all('.alike').forEach(row => { row.hidden = false; });
 }
 
@@ -250,13 +150,8 @@ function rows(news) {
   const made = document.createElement('template');
   for (const [id, fresh] of Object.entries(news)) {
     const body = one('#' + id + ' tbody');
+    if (!body && !fresh.count) continue;
     if (!body) return location.reload();
-    if (fresh.index) {
-      take(fresh.index);
-      if (runs.size !== fresh.count) return location.reload();
-      if (fresh.index.name.length) chosen || own.length ? ask() : arrange(most);
-      continue;
-    }
     made.innerHTML = fresh.rows.join('');
     for (const row of [...made.content.children]) {
       const old = document.getElementById(row.id);
@@ -323,15 +218,15 @@ async function news() {
 document.addEventListener('visibilitychange', () => { if (!document.hidden) times(); });
 let soon;
 document.addEventListener('input', event => {
-  if (table && event.target.matches('.where, .columns')) {
+  if (event.target.form === choose && choose) {
     clearTimeout(soon);
-    soon = setTimeout(() => { ask(); remember(); }, 250);
+    soon = setTimeout(list, 150);
   }
-  if (event.target.matches('.find, select.by')) { arrange(); remember(); }
   if (event.target.matches('.within')) within();
 });
 document.addEventListener('change', event => {
   const form = event.target.closest('form.compare');
+  if (event.target.name === 'run') event.target.checked ? ticked.add(event.target.value) : ticked.delete(event.target.value);
   if (form && event.target.type === 'checkbox') ready(form);
   if (event.target.matches('.same')) all('.alike').forEach(row => { row.hidden = !event.target.checked; });
 });
@@ -358,9 +253,8 @@ one('button.curves')?.addEventListener('click', () => { location.href = '/curves
 
 // a comparison may take seconds, until whose answer this page stays
 document.addEventListener('submit', event => {
-  if (event.target.matches('form.compare')) event.submitter.textContent = 'Comparing ' + all('input[type=checkbox]:checked', event.target).length + '…';
+  if (event.target.matches('form.compare')) event.submitter.textContent = 'Comparing ' + [...new FormData(event.target)].length + '…';
 });
 addEventListener('pageshow', () => all('form.compare').forEach(ready));
-recall();
 times();
 setTimeout(news, 1000);
