@@ -84,7 +84,8 @@ def in_training(model: SequenceModel) -> str:
     """How training sees later positions, or keeps something from one text for the next; empty where it does not."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     seeding = model.register_forward_pre_hook(lambda *_: begin("check"))  # of what a class draws itself
-    before, after = with_another_piece(model.train())
+    check_repeated(model.train(), "in training, with one seed", "by torch.rand and the like")
+    before, after = with_another_piece(model)
     seeding.remove()
     kept = [name for name, tensor in model.eval().state_dict().items() if not torch.equal(tensor, state[name])]
     if kept:
@@ -134,6 +135,13 @@ def check_constructed_alike(model: SequenceModel, again: SequenceModel) -> None:
         raise UserError(f"constructed twice with one seed, {apart[0]} differs: draw it by torch.randn and the like")
 
 
+def check_repeated(model: SequenceModel, when: str, how: str) -> None:
+    """Raise UserError where the same texts give other logits the second time; `how` it should draw, and `when`."""
+    first, second = (model(pad(SOURCES), pad(TARGETS)) for _ in range(2))
+    if not torch.equal(first, second) and first.isfinite().all():
+        raise UserError(f"{when}, the same text gives other numbers the second time: draw random ones {how}")
+
+
 @torch.enable_grad()
 def without_gradient(model: SequenceModel) -> list[str]:
     """Parameters of user-defined classes that no gradient reaches."""
@@ -168,6 +176,7 @@ def check_own_classes(config: Model) -> list[str]:
                     part.mix.register_forward_hook(partial(_check_mix, part.dropout.P))
             for parameter in model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.02)
+            check_repeated(model, "outside training", "only if self.training")
             before, after = with_another_piece(model)
             fault = later_position(before, after) or padding(model, WITHIN) or piece_by_piece(model, WITHIN)
             fault = fault or later_position(*with_another_piece(model, LATE), LATE)

@@ -209,3 +209,50 @@ def test_a_norm_keeps_what_it_sets_and_its_maps_are_drawn_by_the_seed():
     name = "encoder.0.residual_1.norm"
     assert (first.get_parameter(f"{name}.gain") == 2).all() and (first.get_parameter(f"{name}.map.bias") == 0).all()
     assert not torch.equal(first.get_parameter(f"{name}.map.weight"), other.get_parameter(f"{name}.map.weight"))
+
+
+class Draws(FeedForward):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.W_2 = nn.Linear(sizes.d_model, sizes.d_model)
+
+    def forward(self, x_BTD):
+        return self.draw() * self.W_2(x_BTD)
+
+
+class ByPython(Draws):
+    def draw(self):
+        return random.random()
+
+
+class ByTorch(Draws):
+    def draw(self):
+        return torch.rand(())
+
+
+class Unseeded(Draws):
+    def draw(self):
+        return random.SystemRandom().random() if self.training else 1.0
+
+
+class InTraining(Draws):
+    def draw(self):
+        return torch.rand(()) * random.random() if self.training else 1.0
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (ByPython, "outside training, the same text gives other numbers the second time: .* only if self.training"),
+        (ByTorch, "outside training, the same text gives other numbers the second time: .* only if self.training"),
+        (Unseeded, "in training, with one seed, the same text gives other numbers the second time: .* by torch.rand"),
+        (InTraining, None),
+    ],
+)
+def test_random_numbers_are_no_leak_of_later_positions(cls, words):
+    sizes = replace(SMALL, feed_forward=f"{__name__}.{cls.__name__}")
+    if words is None:
+        check_own_classes(sizes)
+    else:
+        with pytest.raises(UserError, match=f"{cls.__name__}': {words}"):
+            check_own_classes(sizes)
