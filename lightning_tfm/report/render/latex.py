@@ -67,8 +67,8 @@ def to_latex(blocks: Sequence[Block], title: str = "") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def to_table(table: Table, caption: str = "", label: str = "") -> str:
-    """Columns whose group has a head (Column.over) share it. `caption`: LaTeX."""
+def to_table(table: Table, caption: str = "", label: str = "", notes: str = "") -> str:
+    """Columns whose group has a head (Column.over) share it. `caption`, and `notes` below the table: LaTeX."""
     heads, rules, at = [], [], 1
     for over, some in groupby(table.columns, key=lambda column: column.over):
         count = len(list(some))
@@ -96,7 +96,9 @@ def to_table(table: Table, caption: str = "", label: str = "") -> str:
     for i, cells in enumerate(zip(*by_column, strict=True)):
         lines += [r"\midrule"] * (i == 0 or i in table.rules)
         lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\end{{{kind}}}"]) + "\n"
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\par\medskip", rf"\parbox{{\linewidth}}{{\footnotesize {notes}}}"] * bool(notes)
+    return "\n".join([*lines, rf"\end{{{kind}}}"]) + "\n"
 
 
 def width(table: Table) -> int:

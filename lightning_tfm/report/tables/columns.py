@@ -50,14 +50,14 @@ LATEX_HEADS = {
     "h": "$h$",
     "d_k": "$d_k$",
     "d_v": "$d_v$",
-    "P_drop": "$P_{drop}$",
-    "eps_ls": r"$\epsilon_{ls}$",
+    "P_drop": r"$P_{\mathrm{drop}}$",
+    "eps_ls": r"$\epsilon_{\mathrm{ls}}$",
     "positions": "positions",
     "train steps": "steps",
     "beta1": r"$\beta_1$",
     "beta2": r"$\beta_2$",
     "adam_eps": r"$\epsilon$",
-    "warmup": r"$warmup\_steps$",
+    "warmup": "warm-up",
 }
 """the paper's symbols"""
 

@@ -62,8 +62,8 @@ def to_latex(report: Summary, layout: Layout = Layout()) -> str:
         each -= 1
     each = math.ceil(len(by_metric) / math.ceil(len(by_metric) / each))
     parts = [[*found, *chain(*by_metric[i : i + each])] for i in range(0, len(by_metric), each)]
-    caption, label = layout.caption or _caption(report, tests, paper), layout.label or "tab:" + _name(report.study)
-    text = to_table(views.table(rows, parts[0] + end), caption, label)
+    caption, label = layout.caption or _caption(report, tests), layout.label or "tab:" + _name(report.study)
+    text = to_table(views.table(rows, parts[0] + end), caption, label, _notes(report, tests, paper))
     for i, part in enumerate(parts[1:], 2):
         text += "\n" + to_table(views.table(rows, part), rf"More metrics of Table~\ref{{{label}}}.", f"{label}-{i}")
     if grid and grid.effects and tests != "none":
@@ -115,11 +115,27 @@ def _set(name: str, value: str) -> str:
     return f"{columns.LATEX_HEADS.get(name) or latex(columns.label(name))}~{value}"
 
 
-def _caption(report: Summary, tests: str, paper: bool) -> str:
+def _caption(report: Summary, tests: str) -> str:
+    """What it is, and what its numbers are: at most three lines over both columns."""
     title = latex(report.title) or f"Ablations of {latex(report.study)}"
     parts = [title + (f" ({latex(columns.scale(report.scale, report.rows))})" if report.scale else "")]
-    spread = r"mean $\pm$ standard deviation over $n$ seeds, of perplexity the geometric mean, $\pm$ of its logarithms"
-    parts.append(rf"{spread} in percent; the best of each metric in bold")
+    parts.append(r"Mean $\pm$ standard deviation over $n$ seeds")
+    if tests != "none":
+        to = latex(report.to) + ", not to base" * bool(report.reference)
+        parts.append(rf"$\Delta$: difference to {to}, up to the ends of its marginal {report.level}\,\% interval")
+    return ". ".join(parts) + "."
+
+
+def _notes(report: Summary, tests: str, paper: bool) -> str:
+    """Below the table: marks, and whatever a reader who checks a number asks for."""
+    parts = []
+    if tests == "verdict":
+        words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
+        marks = ", ".join(f"{word.latex} {word.shown}" for word in Word if word in words)
+        parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {report.alpha:g}$)"] * bool(marks)
+    if tests == "p":
+        parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")
+    parts.append(r"Perplexity: geometric mean, $\pm$ of its logarithms in percent; the best of each metric in bold")
     if paper:
         parts.append("``paper'': as published by Vaswani et al.\\ (2017)")
     if report.foreign:
@@ -132,17 +148,9 @@ def _caption(report: Summary, tests: str, paper: bool) -> str:
         parts.append(f"base: {_changes(base, columns.shown(report.rows))}")
     if same := columns.same(report.rows):
         parts.append(f"the same in every row: {', '.join(_set(name, latex(value)) for name, value in same.items())}")
-    if tests != "none":
-        to = latex(report.to) + ", not to base" * bool(report.reference)
-        parts.append(rf"$\Delta$: difference to {to}, up to the ends of its marginal {report.level}\,\% interval")
-        parts += [f"{latex(looked(report))}, which $p$ is corrected for"] * (report.looks is not None)
-    if tests == "p":
-        parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")
-    if tests == "verdict":
-        words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
-        marks = ", ".join(f"{word.latex} {word.shown}" for word in Word if word in words)
-        parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {report.alpha:g}$)"] * bool(marks)
-    parts += [latex(said.replace(" is ", ": ", 1)) for said in signatures(report)]
+    if tests != "none" and report.looks is not None:
+        parts.append(f"{latex(looked(report))}, which $p$ is corrected for")
+    parts += [latex(part.replace(" is ", ": ", 1)) for part in signatures(report)]
     return ". ".join(_capital(part) for part in parts) + "."
 
 

@@ -12,6 +12,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.report import archive
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.render.latex import latex
+from lightning_tfm.report.tables.columns import LATEX_HEADS
 from lightning_tfm.report.tables.latex import TESTS, Layout, to_latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.helpers.calling import ROOT
@@ -141,3 +142,18 @@ def test_a_caption_explains_no_marks_where_there_are_none(generator):
     one = generator(["base", "A-h1"], [1])
     one.write_all()
     assert "Benjamini" not in to_latex(make("made", one.root).summary, Layout(tests="verdict"))
+
+
+def test_a_caption_has_at_most_three_lines_and_the_rest_stands_below(report):
+    """170 mm at 10 points hold some 100 characters."""
+    for tests in TESTS:
+        text = to_latex(report, Layout(tests=tests))
+        caption = re.search(r"\\caption\{(.*)\}\n", text)[1]
+        assert len(re.sub(r"\\[A-Za-z]+|[${}\\]", "", caption)) <= 300, tests
+        assert text.index(r"\end{tabular}") < text.index("geometric mean") and "marginal" not in text[-900:]
+
+
+def test_no_word_is_set_as_a_product_of_letters():
+    heads = " ".join(LATEX_HEADS.values())
+    maths = re.findall(r"\$([^$]+)\$", re.sub(r"\\mathrm\{\w+\}|\\[a-z]+", "", heads))
+    assert maths and not [one for one in maths if re.search("[A-Za-z]{2}", one)]
