@@ -110,8 +110,8 @@ class Figures:
     pictures: Sequence[tuple[Markup, str]]
     title: str = ""
     small: bool = False
-    rows: Sequence[str] = ()
-    """whose lines can be picked out"""
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """whose lines can be picked out: name -> what people call it"""
     colours: Sequence[tuple[str, str]] = ()
     """(row, class of its colour): the key"""
     about: str = ""

@@ -383,17 +383,21 @@ def clear(found: Agreement) -> str:
     )
 
 
-def about(found: Agreement) -> list[str]:
-    """What the figures are, for a page."""
+def about(found: Agreement, called: Mapping[str, str]) -> list[str]:
+    """What the figures are, for a page; `called`: what people call a row."""
+
+    def listed(rows: Sequence[str]) -> str:
+        return ", ".join(called.get(row) or row for row in rows)
+
     said = [
         f"{clear(found)} (two standard deviations of a difference of two)",
         f"{ERROR_IN_SIZE}; that of the parameter count is of a factor of its logarithm",
         FEW_ROWS,
     ]
     if against := found.ppl.against_the_paper:
-        said.append(f"Rows that differ in the paper's perplexity and do not have its sign here: {', '.join(against)}")
+        said.append(f"Rows that differ in the paper's perplexity and do not have its sign here: {listed(against)}")
     if found.calibrated_on:
-        said.append(f"The shipped training setup was chosen on base and {', '.join(found.calibrated_on)}")
+        said.append(f"The shipped training setup was chosen on base and {listed(found.calibrated_on)}")
     return [f"{one}." for one in said]
 
 
@@ -417,7 +421,7 @@ def sections(found: Agreement, report: Summary) -> list[Section]:
     values = [figures(m, one) for m, one in each.items()]
     heads = columns("figure", *(f"{m.tested_as}, {one.rows} rows" for m, one in each.items()))
     table = Table("", heads, [list(row) for row in zip(FIGURES, *values, strict=True)])
-    blocks: list[Block] = [Text(said), table, Notes(about(found))]
+    blocks: list[Block] = [Text(said), table, Notes(about(found, {row.name: row.called for row in report.rows}))]
     if course := found.curve:
         caption = (
             f"Log PPL, {course.rows} rows, each at the same share of its own training. Dashed: the parameter count "

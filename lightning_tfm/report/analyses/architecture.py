@@ -281,7 +281,7 @@ def architectures(study: Ablation) -> tuple[list[Drawn], int]:
         if len(drawn) > MOST:
             left_out += 1
             continue
-        drawn.append(Drawn(row.name, row.label or row.name, architecture(ours, row.name, base)))
+        drawn.append(Drawn(row.name, row.label or row.name, architecture(ours, row.label or row.name, base)))
     return drawn, left_out
 
 

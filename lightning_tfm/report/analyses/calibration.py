@@ -48,7 +48,8 @@ def sections(found: Collected, report: Summary) -> list[Section]:
         "ECE: expected calibration error, mean over n seeds",
     ]
     table = Table("", columns("row", "ECE, %", "n"), errors)
-    blocks: list[Block] = [Figures(pictures, small=True, rows=list(found)), table, Notes(notes)]
+    names = {row: called[row] or row for row in found}
+    blocks: list[Block] = [Figures(pictures, small=True, rows=names), table, Notes(notes)]
     return [Section("calibration", "Calibration", blocks, after="architecture")]
 
 

@@ -145,7 +145,7 @@ def sections(found: BeyondSummary, report: Summary) -> list[Section]:
 
 
 def _figures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
-    made, names = pictures(found, rows), [row.row for row in found.rows]
+    made, names = pictures(found, rows), {row.name: row.called for row in rows}
     about = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
     of_translations = Fold(f"{OF_TEXT.label} and the length of translations", [Figures(made[2:], rows=names)])
     return [*[Figures(made[:2], rows=names, about=about)] * bool(made), *[of_translations] * bool(made[2:])]

@@ -49,7 +49,7 @@ def quality(rows: Sequence[SummaryRow], fact: Fact, classes: Mapping[str, str]) 
             [Point(size, ppl)],
             classes.get(r.name, "g0"),
             names[r.name],
-            f"{r.called}\n{fact.cell(r)} {fact.axis}, perplexity {PPL.score(ppl, r.ppl.sd)}",
+            tip=f"{r.called}\n{fact.cell(r)} {fact.axis}, perplexity {PPL.score(ppl, r.ppl.sd)}",
             line=False,
             r=5.0,
         )

@@ -20,8 +20,8 @@ from lightning_tfm.report.charts.svg import (
     tag,
 )
 
-LETTER = 7.2
-"""width of a letter of a name in a chart"""
+LETTER, SLIM = 7.2, 6.4
+"""width of a letter of a name in a chart, in a narrow one"""
 LINE = 14.0
 """distance of names, one below the other"""
 LEADER = 14
@@ -120,19 +120,19 @@ class Chart:
 def both(chart: Chart, narrow: tuple[int, int] = (380, 400), labels: Mapping[str, str] | None = None) -> Markup:
     """For a page: the form that its width asks for is seen; `labels`: series -> its shorter label on a phone."""
     series = [replace(one, label=(labels or {}).get(one.name, one.label)) for one in chart.series]
-    forms = (("on-screens", draw(chart)), ("on-phones", draw(replace(chart, series=series, size=narrow))))
+    forms = (("on-screens", draw(chart)), ("on-phones", draw(replace(chart, series=series, size=narrow), SLIM)))
     return Markup("").join(Markup(tag("div", drawn, class_=form)) for form, drawn in forms if drawn)
 
 
-def draw(chart: Chart) -> Markup:
-    """Empty where there is nothing to draw."""
+def draw(chart: Chart, letter: float = LETTER) -> Markup:
+    """Empty where there is nothing to draw; `letter`: width of one of the names at the ends."""
     every = [p for one in chart.series for p in one.points]
     if not every:
         return Markup()
     named = [one for one in chart.series if one.line and one.label and one.points]
     ends = [one.label for one in named] + [w for rule in chart.rules if rule.y is not None for w in rule.words]
     width, top = chart.size[0], 26
-    right = width - 14 - (LEADER + round(LETTER * max(map(len, ends))) if ends else 0)
+    right = width - 14 - (LEADER + round(letter * max(map(len, ends))) if ends else 0)
     bottom = max(chart.size[1] - 44, top + round(LINE * len(named)))
     x = chart.x.scale([p.x for p in every], chart.left, right)
     y = chart.y.scale([v for p in every for v in (p.y, p.low, p.high) if v is not None], bottom, top)
@@ -141,6 +141,8 @@ def draw(chart: Chart) -> Markup:
         low, high = map(x, chart.shade)
         body += tag("rect", x=low, y=float(top), width=high - low, height=float(bottom - top), class_="late")
     words, title = in_percent(x) if chart.x.percent else chart.x.words, chart.x.title
+    if letter * sum(map(len, words.values())) > 0.8 * (right - chart.left):
+        words = dict(list(words.items())[1::2])
     body += bottom_line(x, bottom, words, title) if words else bottom_axis(x, bottom, top, title)
     body += left_axis(y, chart.left, right, chart.y.title, in_percent(y) if chart.y.percent else chart.y.words)
     body += "".join(_rule(rule, x, y) for rule in chart.rules)

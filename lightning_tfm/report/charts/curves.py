@@ -11,7 +11,7 @@ from lightning_tfm.metrics import PPL
 from lightning_tfm.plural_words import signed
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.forest import Forest
-from lightning_tfm.report.charts.panels import FEW, row_classes, short_names
+from lightning_tfm.report.charts.panels import FEW, row_classes, short_name, short_names
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary
@@ -40,7 +40,8 @@ class Curves:
     difference: Markup
     """empty where there is no base, or nothing beside it"""
     itself: Markup
-    rows: list[str]
+    rows: dict[str, str]
+    """name -> what people call it"""
 
 
 def curves(report: Summary, cells: Cells, forest: Forest) -> Curves | None:
@@ -67,9 +68,15 @@ def curves(report: Summary, cells: Cells, forest: Forest) -> Curves | None:
                 lines,
                 WIDE,
                 left=62,
-            )
+            ),
+            labels=_brief(names),
         )
-    return Curves(difference, _itself(rows, bands, names, classes), list(bands))
+    return Curves(difference, _itself(rows, bands, names, classes), {r.name: r.called for r in rows})
+
+
+def _brief(names: Mapping[str, str]) -> dict[str, str]:
+    """row -> its name on a phone."""
+    return {row: short_name(name, 23) for row, name in names.items()}
 
 
 def _difference(row: SummaryRow, band: Band, to: Band, names: Mapping[str, str], classes: Mapping[str, str]) -> Series:
@@ -107,7 +114,15 @@ def _itself(
         ]
         said = ", ".join(PPL.score(p.y) for p in line[:: -(-len(line) // 8)])
         class_ = "g0 base" if row.base else classes.get(row.name, "open")
-        series.append(Series(row.name, line, class_, names.get(row.name, ""), f"{row.called}\nperplexity: {said}"))
+        series.append(
+            Series(
+                row.name,
+                line,
+                class_,
+                names.get(row.name, ""),
+                f"{row.called}\nperplexity: {said}",
+            )
+        )
     log = falls(min(values), max(values))
     # on a straight axis the first validations would flatten all the rest
     most = None if log else ABOVE * max(band[-1][2] for band in bands.values())
@@ -117,7 +132,9 @@ def _itself(
         else Axis("step", margin=0.02)
     )
     axis = f"{'logarithmic' if log else 'straight'} axis"
-    return both(Chart(f"Learning curves, {axis}", x, Axis("dev perplexity", log, most=most), series, WIDE))
+    return both(
+        Chart(f"Learning curves, {axis}", x, Axis("dev perplexity", log, most=most), series, WIDE), labels=_brief(names)
+    )
 
 
 def falls(lowest: float, highest: float) -> bool:

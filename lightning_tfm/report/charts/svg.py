@@ -238,18 +238,21 @@ def bottom_axis(scale: Scale, y: float, top: float, title: str) -> str:
         x = scale(value)
         parts.append(tag("line", x1=x, x2=x, y1=top, y2=y, class_="grid"))
         parts.append(label(x, y + 14, short(value), "middle", "tick"))
-    if LETTER * len(title) > scale.end - scale.start:
-        parts.append(label(scale.end, y + 30, title, "end", "title"))
-    else:
-        parts.append(label((scale.start + scale.end) / 2, y + 30, title, "middle", "title"))
-    return "".join(parts)
+    return "".join([*parts, _bottom_title(scale, y, title)])
+
+
+def _bottom_title(scale: Scale, y: float, title: str) -> str:
+    if LETTER * len(title) <= scale.end - scale.start:
+        return label((scale.start + scale.end) / 2, y + 30, title, "middle", "title")
+    fits = LETTER * len(title) <= scale.end
+    return label(scale.end if fits else 4, y + 30, title, "end" if fits else "start", "title")
 
 
 def bottom_line(scale: Scale, y: float, ticks: Mapping[float, str], title: str) -> str:
     """An axis with these ticks: value -> words."""
     parts = [tag("line", x1=scale.start, x2=scale.end, y1=y, y2=y, class_="axis")]
     parts += [label(scale(value), y + 14, words, "middle", "tick") for value, words in ticks.items()]
-    return "".join([*parts, label((scale.start + scale.end) / 2, y + 30, title, "middle", "title")])
+    return "".join([*parts, _bottom_title(scale, y, title)])
 
 
 def left_axis(scale: Scale, x: float, right: float, title: str, ticks: Mapping[float, str] | None = None) -> str:

@@ -91,6 +91,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         among=lambda fixed: _among(parts, fixed),
         translations=translations(cells) if texts else [],
         attention=attention(cells) if texts else {},
+        names={r.name: r.called for r in report.rows},
         alike=run_facts,
         runs=runs,
         strip=strip(report, forest.classes),

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both, draw
 from lightning_tfm.report.charts.curves import POINTS, falls, thinned
@@ -51,8 +52,14 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def value_axis(title: str, values: Sequence[float]) -> Axis:
-    return Axis(title, log=min(values) > 0 and max(values) > LOG_FROM * min(values))
+def called(objective: str) -> str:
+    """In words: dev perplexity for dev/ppl."""
+    split, _, name = objective.partition("/")
+    return f"{split} {METRICS[name].prose_name}" if name in METRICS else objective
+
+
+def value_axis(objective: str, values: Sequence[float]) -> Axis:
+    return Axis(called(objective), log=min(values) > 0 and max(values) > LOG_FROM * min(values))
 
 
 def importance(record: Importance) -> Markup:
@@ -70,7 +77,7 @@ def importance(record: Importance) -> Markup:
         words = label(left - 8, y + line / 2 + 4, short_name(name), "end")
         words += label(x(share) + 5, y + line / 2 + 4, f"{100 * share:.0f} %")
         body += tag("g", bar + words, class_="g3", data_tip=f"{name}\n{100 * share:.1f} %")
-    return figure(width, bottom + 38, f"Importance of each parameter for {record.objective}", body)
+    return figure(width, bottom + 38, f"Importance of each parameter for {called(record.objective)}", body)
 
 
 def course(report: SearchSummary, objective: str, number: Mapping[str, int]) -> Markup:
@@ -92,7 +99,7 @@ def course(report: SearchSummary, objective: str, number: Mapping[str, int]) -> 
     for t in stopped(report):
         last = t.curve[-1][1] if t.curve and objective == next(iter(report.objectives)) else worst
         cloud.append(_point(t, number[t.trial], min(max(last, ends.low), ends.high), "stopped", hollow=True))
-    return draw(Chart(f"{objective} trial by trial", Axis("trial"), axis, cloud, (640, 320), front=line))
+    return draw(Chart(f"{called(objective)} trial by trial", Axis("trial"), axis, cloud, (640, 320), front=line))
 
 
 def stopped(report: SearchSummary) -> list[Trial]:
@@ -141,7 +148,7 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
     end = value_axis(objective, values).scale(values, bottom, top)
     ticks = [axis.ticks() for axis in axes] + [[(end(v), short(v)) for v in end.ticks()]]
     body = over = ""
-    for i, (name, marks) in enumerate(zip([*(p.name for p in space), objective], ticks, strict=True)):
+    for i, (name, marks) in enumerate(zip([*(p.name for p in space), called(objective)], ticks, strict=True)):
         x = 70.0 + gap * i
         body += tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="axis")
         body += label(x, top - 14 - 13 * (i % 2), short_name(name, 24), "middle", "title")
@@ -156,7 +163,7 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
         path = points([(70.0 + gap * i, y) for i, y in enumerate(places)])
         class_ = f"series {kind[t.trial]}" if t.trial in kind else "hover stopped"
         body += tag("g", tag("polyline", points=path, class_="curve"), class_=class_, data_trial=t.trial)
-    title = f"Parallel coordinates of all finished trials, to {objective}"
+    title = f"Parallel coordinates of all finished trials, to {called(objective)}"
     return figure(80 + gap * len(space) + 60, bottom + 16, title, body + over)
 
 
@@ -189,4 +196,4 @@ def against(report: SearchSummary, first: str, second: str) -> Markup:
     cloud = [
         _point(t, value_of(t, first), value_of(t, second), "best" if t.trial in report.best else "rest") for t in trials
     ]
-    return draw(Chart(f"{second} against {first}", x, y, cloud, front=front))
+    return draw(Chart(f"{called(second)} against {called(first)}", x, y, cloud, front=front))

@@ -25,7 +25,9 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
     importance = {record.objective: (record, figures.importance(record)) for record in report.importance}
     courses = [(aim, figures.course(report, aim, number), importance.get(aim)) for aim in aims]
     against = [figures.against(report, a, b) for a, b in combinations(aims, 2)]
-    parallel = [(aim, [t.trial for t in report.with_values(aim)], figures.parallel(report, aim)) for aim in aims]
+    parallel = [
+        (aim, {t.trial: t.trial for t in report.with_values(aim)}, figures.parallel(report, aim)) for aim in aims
+    ]
     return render(
         "search.html",
         report=report,
@@ -38,9 +40,10 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],
         said=figures.in_words,
+        in_words=figures.called,
         links={t.trial: link(t.run) for t in report.trials},
         training=figures.training(report, aims[0]),
-        curved=[t.trial for t in report.trials if t.curve],
+        curved={t.trial: t.trial for t in report.trials if t.curve},
         axes=names,
         courses=[one for one in courses if any(one[1:])],
         against=list(filter(None, against)),
@@ -80,7 +83,7 @@ def _mattered(report: SearchSummary) -> list[str]:
     """The parameters that explain most of each objective."""
     found = {record.objective: list(record.importance.items())[:3] for record in report.importance if record.importance}
     shares = {aim: ", ".join(f"{name} {100 * share:.0f} %" for name, share in first) for aim, first in found.items()}
-    return [f"What mattered for {aim}: {said}." for aim, said in shares.items()]
+    return [f"What mattered for {figures.called(aim)}: {said}." for aim, said in shares.items()]
 
 
 def _head(report: SearchSummary, trials: int) -> list[str]:

@@ -57,7 +57,6 @@ LATEX_HEADS = {
     "beta1": r"$\beta_1$",
     "beta2": r"$\beta_2$",
     "adam_eps": r"$\epsilon$",
-    "warmup": "warm-up",
 }
 """the paper's symbols"""
 

@@ -84,7 +84,7 @@ def elsewhere(rows: Sequence[SummaryRow]) -> list[str]:
     found: dict[str, list[str]] = {}
     for row in rows:
         if row.elsewhere:
-            found.setdefault(row.elsewhere, []).append(row.name)
+            found.setdefault(row.elsewhere, []).append(row.called)
     return [f"{', '.join(names)}, elsewhere: {said}" for said, names in found.items()]
 
 

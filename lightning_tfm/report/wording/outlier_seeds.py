@@ -37,7 +37,7 @@ def phrases(rows: Sequence[SummaryRow]) -> list[str]:
     by_seed: dict[int, list[str]] = {}
     for row in rows:
         for seed in row.far_above:
-            by_seed.setdefault(seed, []).append(row.name)
+            by_seed.setdefault(seed, []).append(row.called)
     many = {seed: names for seed, names in by_seed.items() if len(names) >= MANY}
     found = [f"seed {seed} is far above the others in {len(names)} rows" for seed, names in many.items()]
     rest = [f"{seed} of {name}" for seed, names in by_seed.items() if seed not in many for name in names]

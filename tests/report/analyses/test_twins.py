@@ -120,7 +120,7 @@ def test_what_others_print_stands_beside_the_table_and_is_compared_with_nothing(
     told = [replace(row, elsewhere=said) if row.name in ("one", "C-N2") else row for row in made.study.rows]
     study = save(replace(made.study, rows=told), tmp_path)  # as the same command does, after the file has changed
     after = make("plain", tmp_path)
-    line = f"one, C-N2, elsewhere: {said}"
+    line = f"one head, a third of the depth, elsewhere: {said}"
     assert [line in html.unescape(one.render("markdown")).replace("\\", "") for one in (before, after)] == [False, True]
     assert html.escape(line) in after.render("html")
     assert json.loads(after.render("json"))["rows"][2]["elsewhere"] == said

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from pypdfium2 import PdfDocument
 
 from lightning_tfm import report
 from lightning_tfm.plural_words import MINUS, signed
@@ -92,6 +93,8 @@ def test_a_figure_for_a_paper_holds_its_own_colours_and_is_a_pdf_and_a_png(tmp_p
         assert "class=" not in picture and "currentColor" not in picture and "data-tip" not in picture
         assert all(palette[name] in picture for name in ("found", "apart", "good", "open"))
         assert to_pdf(picture).startswith(b"%PDF") and to_png(picture, 1).startswith(b"\x89PNG")
+        words = PdfDocument(to_pdf(picture))[0].get_textpage().get_text_range()
+        assert f"{MINUS}0.3 %" in words and "half the width" in words, "its fonts have a minus"
 
 
 def test_nothing_is_clipped_unless_it_would_more_than_halve_the_axis():

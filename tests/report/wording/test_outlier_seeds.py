@@ -41,7 +41,7 @@ def test_the_report_says_it_everywhere(generator):
     report = make("made", made.root)
     assert [r.far_above for r in report.summary.rows] == [[], [3], []]
     for text in (report.render("html"), report.render("markdown"), render_table(report.summary, "text", 200)):
-        assert re.search("seed 3 of A-h1 is far above the others of its row", text, re.IGNORECASE)
+        assert re.search("seed 3 of one head is far above the others of its row", text, re.IGNORECASE)
     assert ",3," in report.render("csv").splitlines()[2]
 
 
