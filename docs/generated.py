@@ -324,7 +324,7 @@ RUN: Described = {
 """file of <out>/runs/<start of its training hash>/ -> what it is"""
 STUDY: Described = {
     "study.json": "the study: base, rows and seeds, or the space of a search",
-    "command.json": "how it was started, for `resume`",
+    "workers.json": "who works on it, for `resume`",
     "journal.log": "the queue, an Optuna journal, unless a database holds it",
     "journal.log.NAME.exclusive": "lock of the queue",
     "journal.log.flock": "lock of the journal",

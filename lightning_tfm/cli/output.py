@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.atomic_io import write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.plural_words import plural
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
     from lightning_tfm.report.render.analysis import Analysis
     from lightning_tfm.report.searches.trials import SearchReport
+    from lightning_tfm.study.study import Study
 
 
 def write_to(path: Path, content: str | bytes) -> None:
@@ -39,6 +41,15 @@ def _rendered(analysis: "Analysis", kind: str) -> str:
     from lightning_tfm.report.render.analysis import render  # with jinja2, which a text does without
 
     return render(analysis, kind)
+
+
+def say_hidden(study: "Study", root: Path) -> None:
+    """Name the rows that are hidden."""
+    from lightning_tfm.study.command import with_out
+
+    if hidden := [row.name for row in getattr(study, "hidden", [])]:
+        show = with_out(f"lightning-tfm study show {study.name} ROW", root)
+        print(f"{study.name}: {plural(len(hidden), 'row')} hidden: {', '.join(hidden)} ({show})", file=sys.stderr)
 
 
 def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:

@@ -65,8 +65,8 @@ class Reports:
 
     def row(self, name: str, row: str) -> dict[str, Any] | None:
         """What is said of one row of a table, for row.html; None where it has no such row. Raises UserError."""
-        from lightning_tfm.report.charts.curves import curves
         from lightning_tfm.report.analyses.quality import strip
+        from lightning_tfm.report.charts.curves import curves
         from lightning_tfm.report.charts.forest_picture import tip
         from lightning_tfm.report.charts.study_forest import forest_of
         from lightning_tfm.report.tables.columns import changed

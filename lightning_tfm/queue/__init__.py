@@ -2,6 +2,6 @@
 
 the queue            queue, rows
 workers              launch, pool, training, devices, resources, slurm, prepare_data_rows, row_tuning, rounds
-what people see      view, wandb_mirror, studies, time_estimate, command
+what people see      view, wandb_mirror, studies, time_estimate, worker_options
 housekeeping         housekeeping
 """

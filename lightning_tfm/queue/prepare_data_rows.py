@@ -1,7 +1,8 @@
-"""Prepares the data of rows that change them, and refuses what could not be compared."""
+"""Prepares the data of a study, and of rows that change them, and refuses what could not be compared."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.config import Experiment
@@ -10,6 +11,18 @@ from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sources.length_buckets import check_reach
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import Fingerprints, Row, RowData, apply, data_key
+from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study_file import AnyStudy
+
+
+def on_this_machine(study: AnyStudy, root: Path, say: Callable[[str], None] | None = None) -> AnyStudy:
+    """`study` on the text and with the code of its classes that are here, the text prepared. Raises UserError."""
+    prepared = prepare(study.base.data, root, say)
+    prints = Fingerprints.of(prepared, study.base.data)
+    here = replace(study, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name)
+    if isinstance(here, Ablation):
+        here = replace(here, data=rows_data(here.base, prepared, here.every_row, root))
+    return here.with_sources()
 
 
 def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: Path) -> dict[str, RowData]:

@@ -52,8 +52,17 @@ def reported(asked: Ablation, options: Options, root: Path) -> list[int]:
     return pool(asked.seeds, plan_of(options, read_looks(folder), folder / LOOKS).budget)
 
 
-def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[int]]:
-    """Write down the study's course; returns it and the seeds to take. Raises UserError for another kind of study.
+def seeds_of(course: Course, study: Ablation, where: Path) -> list[int]:
+    """All seeds that a study's looks may take. Raises UserError where an earlier version did not write them down, and
+    they cannot be told from those taken."""
+    taken = study.seeds
+    if not course.seeds and taken != list(range(taken[0], taken[0] + len(taken))):
+        raise UserError(f"{where / LOOKS}: says not which seeds follow {taken[-1]}: type the sweep's command again")
+    return list(course.seeds) or pool(taken, course.plan.budget)
+
+
+def begin(asked: Ablation, options: Options, root: Path) -> Ablation:
+    """Write down the study and its course; returns the study. Raises UserError for another kind of study.
 
     `asked` holds the seeds of the sweep file.
     """
@@ -68,8 +77,7 @@ def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[i
             raise UserError(f"{path.parent / LOOKS}: the study has the rows {', '.join(known)}, and they are fixed now")
         if not {seed for row in known.values() for seed in row} <= set(seeds):
             raise UserError(f"{path.parent / LOOKS}: the study uses seeds other than {', '.join(map(str, seeds))}")
-        _save(before, asked, seeds, root)
-        return before, seeds
+        return _save(replace(before, seeds=tuple(seeds)), asked, seeds, root)
     there = load_as(Ablation, root, asked.name) if path.is_file() else None
     if there is not None and there.hidden:
         why = "it has hidden rows, which no look would count"
@@ -79,9 +87,7 @@ def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[i
             f"{path}: its seeds were fixed beforehand, so its interim analyses were not counted; "
             "--seeds auto needs a separate study: --name"
         )
-    course = Course(plan, [], {name: seeds[: plan.first] for name in names})
-    _save(course, asked, seeds, root)
-    return course, seeds
+    return _save(Course(plan, [], {name: seeds[: plan.first] for name in names}, tuple(seeds)), asked, seeds, root)
 
 
 def rounds(

@@ -87,6 +87,8 @@ class Course:
     looks: list[Look]
     asked: dict[str, list[int]] | None
     """row -> all seeds that the next look waits for; None after the last look"""
+    seeds: tuple[int, ...] = ()
+    """all seeds that the looks may take, in order; empty where an earlier version did not write them down"""
 
     def shown(self, row: str, seed: int) -> str | None:
         """None if a cell belongs in the report, else why not: the report shows what the last look saw."""
@@ -113,6 +115,7 @@ class _LooksFile(Kept):
     asked: dict[str, list[int]] | None
     sizes: tuple[int, ...] = ()
     shares: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()
 
 
 def read_looks(folder: Path) -> Course | None:
@@ -127,14 +130,15 @@ def read_looks(folder: Path) -> Course | None:
         raise UserError(f"{path}: not a record of looks ({error})") from None
     if len(file.looks) > len(plan.sizes) or (not file.looks and file.asked is None):
         raise UserError(f"{path}: {len(file.looks)} looks, the plan has {len(plan.sizes)}")
-    return Course(plan, [Look(look) for look in file.looks], file.asked)
+    return Course(plan, [Look(look) for look in file.looks], file.asked, file.seeds)
 
 
 def looks_to_json(course: Course) -> dict[str, Any]:
     """The content of looks.json."""
     plan = course.plan
     plain = {"schema": 2, "first": plan.first, "budget": plan.budget, "sizes": plan.sizes, "shares": plan.shares}
-    return plain | {"asked": course.asked, "looks": [look.seeds for look in course.looks]}
+    plain |= {"asked": course.asked, "looks": [look.seeds for look in course.looks]}
+    return plain | ({"seeds": course.seeds} if course.seeds else {})
 
 
 def asked_cells(study: Study, root: Path) -> list[Cell]:

@@ -150,7 +150,7 @@ def test_a_row_under_looks_stays_and_what_it_was_tuned_to_follows(tmp_path: Path
         assert tuning is not None and [row.row for row in tuning.rows] == ["base", "A-h1", name]
 
 
-def test_a_row_that_the_sweep_file_lost_is_named_by_sweep_status_and_table(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_row_that_the_sweep_file_lost_is_named_by_sweep(tmp_path: Path, capsys, monkeypatch) -> None:
     table = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, A-h1, A-h4]}\n  seed: {values: [1]}\n"
     monkeypatch.setattr("lightning_tfm.queue.launch.work", lambda *study, **how: [])
     out = tmp_path / "out"
@@ -165,8 +165,6 @@ def test_a_row_that_the_sweep_file_lost_is_named_by_sweep_status_and_table(tmp_p
     assert "metric" not in capsys.readouterr().err
     assert call("sweep", tmp_path, table.replace("dev/ppl, goal: minimize", "dev/bleu").replace("A-h1, ", "")) == 0
     assert f"{tmp_path}/small.yaml: metric dev/bleu is only for W&B" in capsys.readouterr().err
-    for verb in ("table", "status"):
-        assert main([verb, "small", "--out", str(out)]) == 0 and words in capsys.readouterr().err
     said(capsys, "study", "hide", "small", "A-h1", "--out", str(out))
     given = []
     monkeypatch.setattr("lightning_tfm.queue.launch.work", lambda study, cells, *rest, **how: given.extend(cells) or [])
@@ -189,12 +187,6 @@ def test_a_row_that_the_sweep_file_lost_is_named_by_sweep_status_and_table(tmp_p
     capsys.readouterr()
     assert call("sweep", tmp_path, own, "--rows", str(rows)) == 2
     assert f"{out}/studies/own/study.json: {words}" in capsys.readouterr().err
-    for verb in ("table", "status"):
-        assert main([verb, "own", "--out", str(out)]) == 0
-        assert f"{rows}:1 differs from study 'own': {words}" in capsys.readouterr().err
     said(capsys, "study", "hide", "own", "mine", "--out", str(out))
     assert call("sweep", tmp_path, own, "--rows", str(rows)) == 0
     assert [row.change for row in load(out, "own").rows] == [{}, {"model.h": 2}]
-    assert main(["status", "own", "--out", str(out)]) == 0 and "differs" not in capsys.readouterr().err
-    (tmp_path / "small.yaml").unlink()
-    assert main(["table", "small", "--out", str(out)]) == 0 and "kept" not in capsys.readouterr().err

@@ -1,12 +1,16 @@
 """`resume`: a study by its name alone, as it was started, and a clear refusal where it would be another one."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.queue import command
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.rounds import seeds_of
+from lightning_tfm.queue.worker_options import EARLIER, FILE, command_line
+from lightning_tfm.study.sequential import Course, late
 from lightning_tfm.study.study_file import load
 from tests.study.test_plan import MINE, SEARCH, call
 
@@ -45,25 +49,42 @@ def test_the_last_line_of_a_stopped_study_resumes_it_from_anywhere(tmp_path: Pat
     (_, first, _), (study, cells, resources) = worked
     assert (study, load(out, "small"), cells) == (before, before, first)
     assert resources.workers == 2 and resources.hardware.log_every == 7
-    recorded = json.loads((out / "studies" / "small" / "command.json").read_text())
-    assert [word for word in recorded["arguments"] if "workers" in word] == ["--workers=2"], "what was added stays"
-    assert "1" not in recorded["arguments"], "the value that it replaces is gone"
+    kept = json.loads((out / "studies" / "small" / FILE).read_text())["options"]
+    assert kept["workers"] == 2 and kept["trainer"]["log_every"] == 7, "what was added stays"
 
 
-def test_comments_may_change_and_nothing_else(tmp_path: Path, capsys, worked) -> None:
+def test_the_study_is_what_study_json_says_whatever_became_of_its_files(tmp_path: Path, capsys, worked) -> None:
     out = begin(tmp_path)
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("# of our own\nmine: {group: X, change: {model.h: 1}}\n")
+    (tmp_path / "mine.yaml").write_text("mine: {group: X, change: {model.h: 2}}\n")
+    (tmp_path / "small.yaml").unlink()
     assert main(["resume", "small", "--out", str(out)]) == 0
-    for content, words in (
-        ("mine: {group: X, change: {model.h: 2}}\n", "mine.yaml has changed since"),
-        (None, "no longer exists"),
-    ):
-        mine.unlink() if content is None else mine.write_text(content)
-        assert main(["resume", "small", "--out", str(out)]) == 2
-        said = capsys.readouterr().err
-        assert words in said and "--name" in said and "cannot be resumed as it was started (lightning-tfm sweep" in said
-    assert len(worked) == 2
+    assert worked[1][:2] == worked[0][:2]
+    for path in (tmp_path / "text").glob("train.*"):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[::-1]))
+    assert main(["resume", "small", "--out", str(out)]) == 2
+    assert "the text data.train=train has changed" in capsys.readouterr().err and len(worked) == 2
+
+
+def test_a_study_of_an_earlier_version_resumes_by_its_command(tmp_path: Path, worked) -> None:
+    out = begin(tmp_path, "--workers", "1")
+    folder = out / "studies" / "small"
+    (folder / FILE).unlink()
+    typed = ["small.yaml", "--rows", "mine.yaml", "--workers", "1", "--trainer.log_every=9", "--name=small"]
+    plain = {"verb": "sweep", "arguments": typed, "directory": str(tmp_path), "files": {"small.yaml": "0" * 64}}
+    (folder / EARLIER).write_text(json.dumps(plain))
+    assert main(["resume", "small", "--out", str(out)]) == 0
+    resources = worked[1][2]
+    assert (resources.workers, resources.hardware.log_every, Path.cwd()) == (1, 9, tmp_path)
+    assert worked[1][:2] == worked[0][:2]
+
+
+def test_the_seeds_that_looks_may_take_are_kept_or_follow_those_taken(tmp_path: Path, worked) -> None:
+    begin(tmp_path)
+    course, study = Course(late(2, 4), [], {}), replace(worked[0][0], seeds=[1, 2])
+    assert seeds_of(course, study, tmp_path) == [1, 2, 3, 4]
+    assert seeds_of(replace(course, seeds=(1, 2, 20, 30)), study, tmp_path) == [1, 2, 20, 30]
+    with pytest.raises(UserError, match="says not which seeds follow 20"):
+        seeds_of(course, replace(study, seeds=[1, 20]), tmp_path)
 
 
 def test_what_may_not_be_added(tmp_path: Path, capsys, worked) -> None:
@@ -77,9 +98,6 @@ def test_what_may_not_be_added(tmp_path: Path, capsys, worked) -> None:
     ):
         assert main(["resume", "small", "--out", str(out), *given]) == 2
         assert words in capsys.readouterr().err and len(worked) == 1
-    (out / "studies" / "small" / command.FILE).unlink()
-    assert main(["resume", "small", "--out", str(out)]) == 2
-    assert "type the command that started it again" in capsys.readouterr().err
     assert main(["resume", "smal", "--out", str(out)]) == 2
     assert "there are: small" in capsys.readouterr().err
 
@@ -120,8 +138,8 @@ def test_a_search_that_stops_trials_early_keeps_its_validations(tmp_path: Path, 
 
 def test_no_password_is_written_down() -> None:
     address = "postgresql+psycopg://me:secret@host/db"
-    found = command.without_password(["s.yaml", "--storage", address, f"--storage={address}"])
-    assert "secret" not in " ".join(found) and found[1] == "--storage" and found[2].endswith("//me@host/db")
+    typed = command_line("work", ["mine", "--storage", address, f"--storage={address}"]).split()
+    assert "secret" not in str(typed) and typed[3] == "--storage" and typed[4].endswith("//me@host/db")
 
 
 def test_a_worker_that_is_stopped_says_how_it_joins_again(monkeypatch, capsys) -> None:

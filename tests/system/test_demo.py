@@ -28,7 +28,8 @@ def test_resume_goes_on_with_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--out", "there"]) == main(["resume", "demo", "--out", "there"]) == 130
     said = capsys.readouterr().err
-    assert "demo: lightning-tfm demo --out there\n" in said and "`lightning-tfm demo --out there` resumes" in said
+    assert said.splitlines()[-1] == f"stopped; to resume: lightning-tfm resume demo --out {tmp_path}/there"
+    assert "`lightning-tfm demo --out there` resumes" in said
     assert begun == [Path("there"), tmp_path / "there"]
 
 

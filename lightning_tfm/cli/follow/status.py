@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.output import say_hidden
 from lightning_tfm.cli.terminal import aligned, fitted
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import infinite_as_text
@@ -40,7 +41,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
                 raise UserError(f"--{option} needs a study: lightning-tfm status STUDY --{option}")
         return _list(root, options["json"])
 
-    from lightning_tfm.queue.command import say_kept
     from lightning_tfm.queue.storages.open import has_queue, open_queue, study_of
     from lightning_tfm.queue.studies import recorded
     from lightning_tfm.queue.view import View, follow
@@ -51,7 +51,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         found := recorded(study := load(root, name), root, Runs(root))
     ):
         _show(name, found, options["json"], study)
-        say_kept(study, root)
+        say_hidden(study, root)
         return 0
     queue = open_queue(root, name, options["storage"])
     known = queue.noted("definition") is not None or (root / "studies" / name / "study.json").is_file()
@@ -61,7 +61,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return 0
     _show(name, watch.look(queue.states()), options["json"], watch.study)
     if watch.study is not None:
-        say_kept(watch.study, root)
+        say_hidden(watch.study, root)
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.cli.formats import OF_TABLES, add_format, add_layout, check_layout, layout
+from lightning_tfm.cli.output import say_hidden
 from lightning_tfm.cli.terminal import forest_text, reading
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import all_rows
@@ -71,12 +72,11 @@ def _study(options: dict[str, Any]) -> str:
     if options["reference"] is not None:
         return _tested(name, root, options, width)
 
-    from lightning_tfm.queue.command import say_kept
     from lightning_tfm.report.build import render_table, write_table
     from lightning_tfm.report.charts.study_forest import forest_of
     from lightning_tfm.report.tables.latex import to_latex
 
-    say_kept(study, root)
+    say_hidden(study, root)
     table, kind = write_table(study, root), options["format"]
     several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
     if kind not in ("csv", "json") and several and not options["plain"]:

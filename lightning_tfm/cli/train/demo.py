@@ -12,14 +12,13 @@ from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.study_options import add_options
 from lightning_tfm.cli.train.sweep import defined
 from lightning_tfm.metrics import in_print
-from lightning_tfm.queue.command import command_of, remember
 from lightning_tfm.queue.resources import make_resources
+from lightning_tfm.queue.worker_options import remember
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import find_row
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import save
-from lightning_tfm.yaml_files import find_file
 
 if TYPE_CHECKING:
     from lightning_tfm.study.cell import Cell
@@ -53,21 +52,22 @@ def main(verb: str, argv: Sequence[str]) -> int:
     began = time.monotonic()
     print(BEGIN, file=sys.stderr)
     try:
-        return _demo(out, began, argv)
+        return _demo(out, began)
     except (KeyboardInterrupt, SystemExit):
         print(f"Stopped. `{with_out('lightning-tfm demo', out)}` resumes from the last checkpoint.", file=sys.stderr)
         raise
 
 
-def _demo(out: str, began: float, argv: Sequence[str]) -> int:
+def _demo(out: str, began: float) -> int:
     own = make_parser(NAME, "")
     add_options(own)
     own_options = ["--workers", "1", "--trainer.threads", "1"]  # more threads slow a model this small down
     settings = parse(own, ["--config", EXPERIMENT, *own_options, "--out", out])
     resources = make_resources(settings.verb, settings.hardware)
-    study, cells = defined(settings, NAME, [find_row(settings.rows, "base")], [settings.base.training.seed])
+    study = defined(settings, NAME, [find_row(settings.rows, "base")], [settings.base.training.seed])
     study = save(study, settings.out)
-    remember(command_of(NAME, argv, find_file(EXPERIMENT), settings), settings.out, NAME)
+    cells = study.cells()
+    remember(settings.verb, resources.hardware, settings.out, NAME)
 
     from lightning_tfm.queue.launch import work
     from lightning_tfm.report.build import make, write_table

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_own
+from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_own, progress_of
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
 from lightning_tfm.cli.study_options import add_options, check_seed, is_search_file, numbers
 from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.cli.train.sweep import add_table_options, asked_cells, defined
-from lightning_tfm.cli.train.tune import add_search_options, asked_search, pruning, with_data
+from lightning_tfm.cli.train.tune import add_search_options, asked_search, pruning
 from lightning_tfm.errors import NotHere, UserError
 from lightning_tfm.gone import refuse
 from lightning_tfm.queue.resources import Resources, make_resources
@@ -67,9 +67,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
             raise UserError(f"--tune={asked['tune']}: {sweep.path} is a search, which finds its best value itself")
         study = asked_search(settings, sweep, resources)
         from lightning_tfm.queue import time_estimate
+        from lightning_tfm.queue.prepare_data_rows import on_this_machine
 
         try:
-            study = with_data(study, settings.out)
+            study = on_this_machine(study, settings.out, progress_of(study.name))
         except NotHere as error:
             lacking.append(str(error))
             study = replace(study, prints=time_estimate.UNKNOWN, V=study.base.data.vocab_size).with_sources()
@@ -88,7 +89,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
             print(line)
         name = name_at(asked["name"] or sweep.name, scales)
         try:
-            study, cells = defined(settings, name, rows, seeds)
+            study = defined(settings, name, rows, seeds)
+            cells = study.cells()
             time_estimate.check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
         except NotHere as error:
             lacking.append(str(error))

@@ -1,15 +1,13 @@
 """`sweep`: all rows and seeds of a sweep file, several at once, then their table."""
 
 import argparse
-import shutil
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of, written
-from lightning_tfm.cli.output import write_page
+from lightning_tfm.cli.output import say_hidden
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
 from lightning_tfm.cli.smoke_test import SHORTENED, smoke_folder, smoke_row
 from lightning_tfm.cli.study_options import (
@@ -20,12 +18,13 @@ from lightning_tfm.cli.study_options import (
     is_search_file,
     numbers,
 )
-from lightning_tfm.cli.terminal import forest_text
+from lightning_tfm.cli.train.carry_out import carry_out
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.command import Command, command_of, going_on, remember, say_kept
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.row_tuning import TUNE_SEEDS, asked_tuning, tuned
+from lightning_tfm.queue.worker_options import resumable
 from lightning_tfm.runs.outcome import say
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.match_compute import solved_lines
 from lightning_tfm.study.preflight import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row, near_rows
@@ -34,10 +33,6 @@ from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.study import Ablation, check_reference, without_hidden
 from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
-
-if TYPE_CHECKING:
-    from lightning_tfm.report.build import Report
-    from lightning_tfm.study.cell import Cell
 
 ONLY = "only these of the file's rows, and base; the others may be added later"
 
@@ -84,9 +79,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_precisions((apply(settings.base, row) for row in rows), resources)
     name = name_at(asked["name"] or sweep.name, scales)
     check_start(resources, folder_of(settings.out, name))
-    command = command_of(verb, argv, sweep.path, settings)
-    with going_on(command, settings.out, name, jobs=resources.slurm is not None):
-        return _run(settings, sweep, name, rows, seeds, resources, command)
+    with resumable(settings.out, name, verb, argv, jobs=resources.slurm is not None):
+        return _run(settings, sweep, name, rows, seeds, resources)
 
 
 def _ladder(verb: str, argv: Sequence[str], name: str, scales: Sequence[int], settings: Settings) -> int:
@@ -154,121 +148,43 @@ def only(sweep: Sweep, rows: list[Row], text: str) -> list[Row]:
     return [row for row in rows if row.name in (*names, base_of(rows))]
 
 
-def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> tuple[Ablation, "list[Cell]"]:
-    """The study and its cells, the data prepared. Raises UserError."""
-    from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.queue.prepare_data_rows import rows_data
+def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> Ablation:
+    """The study, its data prepared. Raises UserError."""
+    from lightning_tfm.queue.prepare_data_rows import on_this_machine
 
-    base = settings.base
     if file_of(settings.out, name).is_file():
         rows = without_hidden(rows, load_as(Ablation, settings.out, name))
-    prepared = prepare(base.data, settings.out, progress_of(name))
-    study = Ablation(
-        name=name,
-        base=base,
-        rows=rows,
-        seeds=seeds,
-        prints=Fingerprints.of(prepared, base.data),
-        V=prepared.tokenizer.V,
-        store=prepared.folder.name,
-        data=rows_data(base, prepared, rows, settings.out),
-    )
-    study = study.with_sources()
-    return study, study.cells()
+    study = Ablation(name=name, base=settings.base, rows=rows, seeds=seeds, prints=Fingerprints("", ""), V=1, store="")
+    return on_this_machine(study, settings.out, progress_of(name))
 
 
-def _run(
-    settings: Settings,
-    sweep: Sweep,
-    name: str,
-    rows: list[Row],
-    seeds: list[int],
-    resources: Resources,
-    command: Command,
-) -> int:
-    root, by_looks = settings.out, settings.verb["seeds"] == "auto"
-    if by_looks:
-        from lightning_tfm.queue import rounds
-    options = {option: settings.verb[option] for option in AUTO}
-    study, cells = defined(settings, name, rows, seeds)
-    study = replace(study, title=sweep.title, question=sweep.question)
-    if settings.verb["tune"]:
-        apart = numbers(settings.verb["tune_seeds"] or TUNE_SEEDS, "--tune-seeds")
+def _run(settings: Settings, sweep: Sweep, name: str, rows: list[Row], seeds: list[int], resources: Resources) -> int:
+    root, options = settings.out, settings.verb
+    study = replace(defined(settings, name, rows, seeds), title=sweep.title, question=sweep.question)
+    from lightning_tfm.queue import rounds
+
+    if options["tune"]:
+        apart = numbers(options["tune_seeds"] or TUNE_SEEDS, "--tune-seeds")
         known = load_as(Ablation, root, name).seeds if file_of(root, name).is_file() else []
-        taken = [*(rounds.reported(study, options, root) if by_looks else seeds), *known]
-        tuning = asked_tuning(settings.verb["tune"], apart, replace(study, seeds=taken))
-        if not file_of(root, name).is_file():
-            remember(command, root, name)
-        study = tuned(study, tuning, settings.out, resources)
-        cells = study.cells()
+        reported = rounds.reported(study, options, root) if options["seeds"] == "auto" else seeds
+        tuning = asked_tuning(options["tune"], apart, replace(study, seeds=[*reported, *known]))
+        study = tuned(study, tuning, root, resources)
     for row, same in study.twins().items():
         print(f"{row} is {same}: one run for both at each seed, and not a comparison", file=sys.stderr)
-    if by_looks:
-        course, pool = rounds.begin(study, options, root)
+    if options["seeds"] == "auto":
+        study = rounds.begin(study, options, root)
     else:
         check_fixed(name, root)
         study = save(study, root)
-    remember(command, root, name)
-    say_kept(study, root)
-    print(f"{name} -> {folder_of(root, name)}", file=sys.stderr, flush=True)
-    # what follows takes seconds to load
-    from lightning_tfm.queue.launch import work
-    from lightning_tfm.report.build import make, render_table, write_table
-    from lightning_tfm.report.wording.interim import look
-    from lightning_tfm.report.wording.reference import file_name
-
-    try:
-        if by_looks:
-            states = rounds.rounds(course, study, pool, options["max_runs"], root, resources, look)
-        else:
-            states = work(study, cells, root, resources, start=True)
-    finally:
-        table = write_table(load_as(Ablation, root, name), root)
-    means = render_table(table, "text", shutil.get_terminal_size((80, 24)).columns)
-    several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
-    print("" if several else means, end="")
-    print(f"{folder_of(root, name)}/table.md, .csv, .json", file=sys.stderr)
-    made: list[Report] = []
-
-    def report() -> "Report":
-        made.append(_said(make(name, root), several))
-        return made[0]
-
-    reported = write_page(name, root, report)
-    print(means if several and not made else "", end="")
-    if made and resources.wandb != "off":
-        _send(made[0], folder_of(root, name), resources)
-    if (row := settings.verb["reference"]) is not None:
-        reported &= write_page(name, root, lambda: _against(make(name, root, row)), file_name(row))
-    return 1 if not reported or any(state.state == "failed" for state in states) else 0
+    say_kept(study, sweep, settings)
+    return carry_out(study, root, resources, options)
 
 
-def _send(made: "Report", folder: Path, resources: Resources) -> None:
-    """The verdicts to W&B."""
-    from lightning_tfm.cli.share.wandb import verdicts_of
-    from lightning_tfm.queue.wandb_mirror import send_verdicts
-
-    assert resources.wandb != "off"
-    send_verdicts(folder, resources.wandb, folder.name, verdicts_of(made), say)
-
-
-def _against(made: "Report") -> "Report":
-    from lightning_tfm.report.build import render_table
-
-    print(render_table(made.summary, "text", shutil.get_terminal_size((80, 24)).columns), end="")
-    return made
-
-
-def _said(made: "Report", several: bool) -> "Report":
-    """The report, its table with differences and verdicts printed where rows have `several` runs."""
-    from lightning_tfm.report.analyses import factors
-    from lightning_tfm.report.charts.study_forest import forest_of
-    from lightning_tfm.report.wording.notes import to_words
-
-    if several:
-        _against(made)
-    width = shutil.get_terminal_size((80, 24)).columns
-    grid = None if several else made.summary.of(factors.ANALYSIS)
-    print("".join(f"{line}\n" for line in factors.notes(grid, made.summary)) if grid else "", end="")
-    print(to_words(made.summary, width), forest_text(forest_of(made.summary), width), sep="\n", end="")
-    return made
+def say_kept(study: Ablation, sweep: Sweep, settings: Settings) -> None:
+    """Name the rows that a table keeps though its sweep file lacks them, and those that are hidden."""
+    named = {row.name for row in sweep.crossed([find_row(settings.rows, row) for row in sweep.rows])}
+    if kept := [row.name for row in study.rows if row.name not in named]:
+        hide = with_out(f"lightning-tfm study hide {study.name} {shlex.quote(kept[0])}", settings.out)
+        them = "them" if kept[1:] else "it"
+        say(f"{study.name}: kept, though {sweep.path} does not name {them}: {', '.join(kept)} ({hide})")
+    say_hidden(study, settings.out)

@@ -2,19 +2,17 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of
-from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.smoke_test import smoke_search
 from lightning_tfm.cli.study_options import add_options, check_precisions, check_start, is_search_file
+from lightning_tfm.cli.train.carry_out import carry_out
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL
 from lightning_tfm.plural_words import plural
-from lightning_tfm.queue.command import Command, command_of, going_on, remember
 from lightning_tfm.queue.resources import Resources, make_resources
+from lightning_tfm.queue.worker_options import resumable
 from lightning_tfm.registry import OWN_WEIGHTS
 from lightning_tfm.study.preflight import check_classes, check_peak, check_trainable
 from lightning_tfm.study.rows import Fingerprints
@@ -44,10 +42,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if only_printed(settings):
         return 0
     resources = make_resources(settings.verb, settings.hardware)
-    command = command_of(verb, argv, file.path, settings)
     name = settings.verb["name"] or file.name
-    with going_on(command, settings.out, name, jobs=resources.slurm is not None):
-        return _run(settings, file, resources, command)
+    with resumable(settings.out, name, verb, argv, jobs=resources.slurm is not None):
+        return _run(settings, file, resources)
 
 
 def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> Search:
@@ -115,15 +112,6 @@ def check_space(search: Search) -> None:
             check_classes(override(search.base, {p.name: value}, search.name))
 
 
-def with_data(search: Search, root: Path) -> Search:
-    """The search on its prepared data. Raises UserError."""
-    from lightning_tfm.data.prepare import prepare
-
-    prepared = prepare(search.base.data, root, progress_of(search.name))
-    prints = Fingerprints.of(prepared, search.base.data)
-    return replace(search, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name).with_sources()
-
-
 def add_search_options(parser: Parser) -> None:
     """Options of a search in addition to its files."""
     parser.add_argument("--sampler", default="", help="for a search: " + " | ".join(SAMPLERS))
@@ -132,32 +120,16 @@ def add_search_options(parser: Parser) -> None:
     )
 
 
-def _run(settings: Settings, file: SearchFile, resources: Resources, command: Command) -> int:
+def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
     search = asked_search(settings, file, resources)
 
-    from lightning_tfm.queue.launch import work
-    from lightning_tfm.queue.searches.results import report
-    from lightning_tfm.queue.searches.sampling import stopped_in_warmup
-    from lightning_tfm.queue.storages.open import has_queue, open_queue
-    from lightning_tfm.report.searches.trials import make
+    from lightning_tfm.queue.prepare_data_rows import on_this_machine
 
     check_start(resources, folder_of(settings.out, search.name))
-    search = with_data(search, settings.out)
-    search = save(search, settings.out)
-    remember(command, settings.out, search.name)
-    cells, refused = search.cells(), search.refused()
-    for line in introduction(file, search, len(cells), refused):
+    search = save(on_this_machine(search, settings.out, progress_of(search.name)), settings.out)
+    for line in introduction(file, search, len(search.cells()), search.refused()):
         print(line, file=sys.stderr)
-    if has_queue(settings.out, search.name, resources.storage):
-        queue = open_queue(settings.out, search.name, resources.storage)
-        print("".join(f"{line}\n" for line in [stopped_in_warmup(search, queue)] if line), end="", file=sys.stderr)
-    try:
-        states = work(search, cells, settings.out, resources, start=True)
-    finally:
-        text = report(search, settings.out, resources.storage)
-    print(text, end="")
-    reported = write_page(search.name, settings.out, lambda: make(search.name, settings.out))
-    return 1 if not reported or any(state.state == "failed" for state in states) else 0
+    return carry_out(search, settings.out, resources, settings.verb)
 
 
 def introduction(file: SearchFile, search: Search, points: int, refused: int) -> list[str]:

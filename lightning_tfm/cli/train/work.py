@@ -3,15 +3,14 @@
 Between the looks of `--seeds auto` it waits.
 """
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.study_options import add_options
 from lightning_tfm.config import Hardware, from_dict
-from lightning_tfm.queue.command import without_password
 from lightning_tfm.queue.resources import make_resources
+from lightning_tfm.queue.worker_options import command_line
 from lightning_tfm.runs.outcome import STOPPED, say_how
 
 
@@ -29,6 +28,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
         states = join(options["study"], Path(options["out"]), resources)
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, KeyboardInterrupt) or stop.code in STOPPED:
-            say_how(shlex.join(["lightning-tfm", verb, *without_password(argv)]))
+            say_how(command_line(verb, argv))
         raise
     return 1 if any(state.state == "failed" for state in states) else 0

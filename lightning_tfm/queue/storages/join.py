@@ -4,17 +4,15 @@ import sys
 import time
 from pathlib import Path
 
-from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.launch import work
-from lightning_tfm.queue.prepare_data_rows import rows_data
+from lightning_tfm.queue.prepare_data_rows import on_this_machine
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storages.backends import OUTAGES
 from lightning_tfm.queue.storages.open import make_queue, open_queue, study_of
 from lightning_tfm.queue.storages.sharing import check_shared
-from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.study import Ablation, Study
+from lightning_tfm.study.study import Study
 from lightning_tfm.study.study_file import check_exists, folder_of
 from lightning_tfm.watch.study_state import CellState
 
@@ -33,12 +31,10 @@ def join(name: str, root: Path, resources: Resources) -> list[CellState]:
         check_shared(queue, folder_of(root, name))
     study = study_of(queue, root)
     study.hardware_of(resources.hardware)  # refused before the data are read
-    prepared = prepare(study.base.data, root)
-    same = not study.prints.differing(Fingerprints.of(prepared, study.base.data))
-    if isinstance(study, Ablation) and study.data:
-        same = same and rows_data(study.base, prepared, study.rows, root) == study.data
-    if not same:
-        raise UserError(f"study '{name}': the text or the tokenizer here is not the study's; compare {prepared.folder}")
+    here = on_this_machine(study, root)
+    if study.prints.differing(here.prints) or getattr(study, "data", None) != getattr(here, "data", None):
+        where = root / "data" / here.store
+        raise UserError(f"study '{name}': the text or the tokenizer here is not the study's; compare {where}")
     states = work(study, [], root, resources)
     while _awaits_more(queue):
         states = work(study, [], root, resources)

@@ -1,0 +1,118 @@
+"""Work on a saved study until nothing is left, then show what it found: what `sweep`, `tune` and `resume` share."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_tfm.cli.output import write_page
+from lightning_tfm.cli.terminal import forest_text
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.worker_options import remember
+from lightning_tfm.runs.outcome import say
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.sequential import read_looks
+from lightning_tfm.study.study import Ablation, Study
+from lightning_tfm.study.study_file import folder_of, load_as
+
+if TYPE_CHECKING:
+    from lightning_tfm.report.build import Report
+    from lightning_tfm.watch.study_state import CellState
+
+
+def carry_out(study: Study, root: Path, resources: Resources, options: Mapping[str, Any]) -> int:
+    """Train what a saved study has left, print and write what it shows; the exit code. Raises as `work`.
+
+    `options`: those of the workers, `max_runs` and `reference`.
+    """
+    remember(options, resources.hardware, root, study.name)
+    print(f"{study.name} -> {folder_of(root, study.name)}", file=sys.stderr, flush=True)
+    if isinstance(study, Search):
+        states, shown = _search(study, root, resources)
+    else:
+        assert isinstance(study, Ablation)
+        states, shown = _table(study, root, resources, options)
+    return 1 if not shown or any(state.state == "failed" for state in states) else 0
+
+
+def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[CellState], bool]":
+    from lightning_tfm.queue.launch import work
+    from lightning_tfm.queue.searches.results import report
+    from lightning_tfm.queue.searches.sampling import stopped_in_warmup
+    from lightning_tfm.queue.storages.open import has_queue, open_queue
+    from lightning_tfm.report.searches.trials import make
+
+    if has_queue(root, search.name, resources.storage):
+        if line := stopped_in_warmup(search, open_queue(root, search.name, resources.storage)):
+            say(line)
+    try:
+        states = work(search, search.cells(), root, resources, start=True)
+    finally:
+        text = report(search, root, resources.storage)
+    print(text, end="")
+    return states, write_page(search.name, root, lambda: make(search.name, root))
+
+
+def _table(
+    study: Ablation, root: Path, resources: Resources, options: Mapping[str, Any]
+) -> "tuple[list[CellState], bool]":
+    # what follows takes seconds to load
+    from lightning_tfm.queue import rounds
+    from lightning_tfm.queue.launch import work
+    from lightning_tfm.report.build import make, render_table, write_table
+    from lightning_tfm.report.wording.interim import look
+    from lightning_tfm.report.wording.reference import file_name
+
+    name, folder = study.name, folder_of(root, study.name)
+    course = read_looks(folder)
+    try:
+        if course is not None:
+            seeds = rounds.seeds_of(course, study, folder)
+            states = rounds.rounds(course, study, seeds, options.get("max_runs"), root, resources, look)
+        else:
+            states = work(study, study.cells(), root, resources, start=True)
+    finally:
+        table = write_table(load_as(Ablation, root, name), root)
+    means = render_table(table, "text", shutil.get_terminal_size((80, 24)).columns)
+    several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
+    print("" if several else means, end="")
+    print(f"{folder}/table.md, .csv, .json", file=sys.stderr)
+    made: list[Report] = []
+
+    def report() -> "Report":
+        made.append(_printed(make(name, root), several))
+        return made[0]
+
+    reported = write_page(name, root, report)
+    print(means if several and not made else "", end="")
+    if made and resources.wandb != "off":
+        from lightning_tfm.cli.share.wandb import verdicts_of
+        from lightning_tfm.queue.wandb_mirror import send_verdicts
+
+        send_verdicts(folder, resources.wandb, name, verdicts_of(made[0]), say)
+    if (row := options.get("reference")) is not None:
+        reported &= write_page(name, root, lambda: _with_table(make(name, root, row)), file_name(row))
+    return states, reported
+
+
+def _with_table(made: "Report") -> "Report":
+    from lightning_tfm.report.build import render_table
+
+    print(render_table(made.summary, "text", shutil.get_terminal_size((80, 24)).columns), end="")
+    return made
+
+
+def _printed(made: "Report", several: bool) -> "Report":
+    """The report, its table with differences and verdicts printed where rows have `several` runs."""
+    from lightning_tfm.report.analyses import factors
+    from lightning_tfm.report.charts.study_forest import forest_of
+    from lightning_tfm.report.wording.notes import to_words
+
+    if several:
+        _with_table(made)
+    width = shutil.get_terminal_size((80, 24)).columns
+    grid = None if several else made.summary.of(factors.ANALYSIS)
+    print("".join(f"{line}\n" for line in factors.notes(grid, made.summary)) if grid else "", end="")
+    print(to_words(made.summary, width), forest_text(forest_of(made.summary), width), sep="\n", end="")
+    return made
