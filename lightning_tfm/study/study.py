@@ -353,8 +353,9 @@ class Ablation(Study):
             how = how_to_change(self.name, next(iter(changed)), path.parents[2])
             raise UserError(f"{path}: {'; '.join(changed.values())}: {how}")
         if found := [*found, *changed.values()]:
+            back = "put the old text back and run the same command to resume, " * (found == self._other_texts(old))
             raise UserError(
-                f"{path} was started with a different experiment ({'; '.join(found)}): "
+                f"{path} was started with a different experiment ({'; '.join(found)}): {back}"
                 "give this one its own name with --name, or remove that folder"
             )
         labels = {row.name: row.label for row in old.rows}

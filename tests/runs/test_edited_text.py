@@ -76,7 +76,8 @@ def test_a_study_is_not_continued_on_another_test_text(tmp_path: Path, since: st
     reverse(tmp_path / "text" / "test.en")
     prepared = prepare(study.base.data, tmp_path)
     now = replace(study, prints=Fingerprints.of(prepared, study.base.data), store=prepared.folder.name)
-    with pytest.raises(UserError, match=r"\(the text data\.test=test has changed\)"):
+    back = "put the old text back and run the same command to resume, give"
+    with pytest.raises(UserError, match=rf"\(the text data\.test=test has changed\): {back}"):
         save(now, tmp_path)
 
 
