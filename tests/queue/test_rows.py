@@ -150,6 +150,13 @@ def test_a_row_under_looks_stays_and_what_it_was_tuned_to_follows(tmp_path: Path
         assert tuning is not None and [row.row for row in tuning.rows] == ["base", "A-h1", name]
 
 
+def test_a_row_that_only_leaves_out_need_not_fit_base(tmp_path: Path, monkeypatch) -> None:
+    table = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, A-h1, C-N2]}\n  seed: {values: [1]}\n"
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", lambda *study, **how: [])
+    assert call("sweep", tmp_path, table, "--only", "A-h1", "--model.N", "2") == 0
+    assert call("sweep", tmp_path, table, "--name", "all", "--model.N", "2") == 2
+
+
 def test_a_row_that_the_sweep_file_lost_is_named_by_sweep(tmp_path: Path, capsys, monkeypatch) -> None:
     table = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, A-h1, A-h4]}\n  seed: {values: [1]}\n"
     monkeypatch.setattr("lightning_tfm.queue.launch.work", lambda *study, **how: [])
