@@ -8,12 +8,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, Template
 from markupsafe import Markup
 
 import lightning_tfm.report
 from lightning_tfm.dashboard.chart import KEYED
-from lightning_tfm.plural_words import signed
+from lightning_tfm.report.pages.shared import templates
 from lightning_tfm.watch.time_left import duration
 
 NOTHING = "–"
@@ -35,21 +35,12 @@ CLASSES = {"stopped early": "stopped-early"}
 @cache
 def environment() -> Environment:
     """The templates; a name that is not known in one of them raises jinja2.UndefinedError."""
-    found = Environment(
-        loader=PackageLoader("lightning_tfm.dashboard"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    found = templates("lightning_tfm.dashboard")
     found.filters |= {
-        "signed": signed,
         "number": number,
         "whole": lambda value: NOTHING if value is None else f"{value:,.0f}",
         "clock": clock,
         "when": when,
-        "key": lambda value: "" if value is None else str(value)[:80],
         "symbol": lambda state: SYMBOLS[state],
         "state_class": lambda state: f"s-{CLASSES.get(state, state)}",
     }

@@ -2,17 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
+from lightning_tfm.report.pages.shared import Parts, clipped, compared
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.watch.file_cache import Lines
-
-LONGEST = 400
-"""characters of a sentence that a page shows"""
-Words = list[tuple[str, bool]]
-"""words of a translation, and whether each is marked as different"""
 
 
 @dataclass(frozen=True)
@@ -23,7 +18,7 @@ class Sentence:
     """of the text, from 1"""
     source: str
     reference: str
-    translations: list[tuple[str, Words]]
+    translations: list[tuple[str, Parts]]
 
 
 def over_time(folder: Path) -> list[Sentence]:
@@ -37,11 +32,11 @@ def over_time(folder: Path) -> list[Sentence]:
     taken = [r for r in records if _texts(r.get("translations")) and len(r["translations"]) == len(head["sources"])]
     found = []
     for i, (source, reference) in enumerate(zip(head["sources"], head["references"], strict=False)):
-        translations: list[tuple[str, Words]] = []
+        translations: list[tuple[str, Parts]] = []
         before: str | None = None
         for record in taken:
-            now = record["translations"][i]
-            translations.append((f"step {record.get('step')}", marked(now, before)))
+            now = clipped(record["translations"][i])
+            translations.append((f"step {record.get('step')}", compared(now, now if before is None else before)))
             before = now
         found.append(Sentence(i + 1, source, reference, translations[::-1]))
     return found
@@ -49,20 +44,6 @@ def over_time(folder: Path) -> list[Sentence]:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def marked(text: str, other: str | None) -> Words:
-    """The words of `text`; those that `other` does not have at that place are marked. None: nothing is."""
-    words = clipped(text).split()
-    if other is None:
-        return [(word, False) for word in words]
-    match = SequenceMatcher(None, clipped(other).split(), words, autojunk=False)
-    same = {j for block in match.get_matching_blocks() for j in range(block.b, block.b + block.size)}
-    return [(word, j not in same) for j, word in enumerate(words)]
-
-
-def clipped(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
 
 
 def hypotheses(folder: Path, record: RunRecord) -> list[str]:
@@ -98,7 +79,9 @@ def of_the_end(root: Path, folder: Path, record: RunRecord, most: int = 8) -> li
     if not (len(found) == len(sources) == len(references)):
         return []
     return [
-        Sentence(i + 1, clipped(sources[i]), clipped(references[i]), [("at the end", marked(found[i], None))])
+        Sentence(
+            i + 1, clipped(sources[i]), clipped(references[i]), [("at the end", compared(*[clipped(found[i])] * 2))]
+        )
         for i in range(min(most, len(found)))
     ]
 
@@ -115,10 +98,7 @@ def side_by_side(
             i + 1,
             clipped(sources[i]) if i < len(sources) else "",
             clipped(references[i]) if i < len(references) else "",
-            [
-                (name, marked(one[i], None if k == 0 else found[0][i]))
-                for k, (name, one) in enumerate(zip(names, found, strict=True))
-            ],
+            [(name, compared(clipped(one[i]), clipped(found[0][i]))) for name, one in zip(names, found, strict=True)],
         )
         for i in apart[:most]
     ]

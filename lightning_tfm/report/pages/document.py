@@ -6,26 +6,19 @@ Python brings words, numbers and pictures (SVG, as Markup), the templates all ot
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
-from lightning_tfm.plural_words import signed
 from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.charts import forest_picture, verdict_icons
+from lightning_tfm.report.pages.shared import templates
 from lightning_tfm.report.wording.word import WORDS
 
 
 @cache
 def environment() -> Environment:
     """The templates with their filters; a name that is not known in one of them raises jinja2.UndefinedError."""
-    found = Environment(
-        loader=PackageLoader("lightning_tfm.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    found = templates("lightning_tfm.report")
     found.globals |= dict.fromkeys(("called", "question", "headline", "subtitle", "tally", "trust"), "")
     found.globals |= {
         "shown": {},
@@ -35,9 +28,7 @@ def environment() -> Environment:
         "drawn": forest_picture.both,
     }
     found.filters |= {
-        "sort_key": lambda value: "" if value is None else str(value)[:80],
         "spec": spec,
-        "signed": signed,
         "four": lambda value: f"{value:.4g}" if isinstance(value, float) else str(value),
         "p_value": p_value,
         "unbroken": lambda words: words.replace(" %", "\N{NO-BREAK SPACE}%"),

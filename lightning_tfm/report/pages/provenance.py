@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.metrics import BLEU, in_words
+from lightning_tfm.report.pages.shared import clipped
 from lightning_tfm.report.records import Cells, FilledCell, read_lines
 from lightning_tfm.runs.record import Segment
 from lightning_tfm.sums import DamagedFile, intact
 
-LONGEST = 400
-"""characters of a sentence that a page shows"""
 EXAMPLES = 3
 
 
@@ -123,10 +122,6 @@ def quality(runs: list[FilledCell]) -> np.ndarray:
         brevity = np.exp(np.minimum(0, 1 - counts[:, 1] / np.maximum(counts[:, 0], 1)))
         total += brevity * np.exp(np.log(np.maximum(correct, 1e-3) / np.maximum(proposed, 1)).mean(1))
     return total / len(runs)
-
-
-def clipped(text: str, most: int = LONGEST) -> str:
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 def collected(cell: FilledCell, name: str) -> Any:

@@ -1,11 +1,11 @@
 """The same sentences in the translation of every row, side by side."""
 
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 import numpy as np
 
-from lightning_tfm.report.pages.provenance import clipped, quality, translated
+from lightning_tfm.report.pages.provenance import quality, translated
+from lightning_tfm.report.pages.shared import Parts, clipped, compared
 from lightning_tfm.report.records import Cells
 
 CONTESTED = 4
@@ -23,7 +23,7 @@ class Translation:
     row: str
     quality: float
     """provenance.quality, percent"""
-    parts: list[tuple[str, bool]]
+    parts: Parts
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,3 @@ def translations(cells: Cells) -> list[Sentence]:
         )
         for i in sorted({*contested, *even})
     ]
-
-
-def compared(line: str, reference: str) -> list[tuple[str, bool]]:
-    """The line's words in runs, and whether the reference has them in that place."""
-    words, known = line.split(), reference.split()
-    parts: list[tuple[str, bool]] = []
-    at = 0
-    for block in SequenceMatcher(None, words, known, autojunk=False).get_matching_blocks():
-        parts += [(" ".join(words[at : block.a]), False)] * (block.a > at)
-        parts += [(" ".join(words[block.a : block.a + block.size]), True)] * (block.size > 0)
-        at = block.a + block.size
-    return parts

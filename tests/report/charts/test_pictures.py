@@ -23,7 +23,7 @@ from lightning_tfm.report.charts.curves import POINTS, curves, falls, thinned
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import Scale, figure, label, short, standing_alone, tag
-from lightning_tfm.report.pages import translations
+from lightning_tfm.report.pages import shared, translations
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.tables.extra_columns import FACTS
 from lightning_tfm.report.wording.headline import headline
@@ -200,8 +200,8 @@ def test_the_same_sentences_of_every_row(made):
 
 
 def test_words_that_the_reference_has_not_there_are_marked():
-    assert translations.compared("a x b c", "a b c d") == [("a", True), ("x", False), ("b c", True)]
-    assert translations.compared("", "a") == []
+    assert shared.compared("a x b c", "a b c d") == [("a", True), ("x", False), ("b c", True)]
+    assert shared.compared("", "a") == []
 
 
 @pytest.mark.parametrize(
