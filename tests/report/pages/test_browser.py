@@ -196,7 +196,7 @@ def test_a_picture_is_downloaded_as_on_white_paper(page, scheme):
     with page.expect_download() as got:
         figure.get_by_role("button", name="SVG").click()
     text = got.value.path().read_text()
-    assert got.value.suggested_filename == "made-one-head-and-a-third-of-the-depth-cost.svg"
+    assert got.value.suggested_filename == "made-one-head-and-a-third-of-the-depth-are-worse.svg"
     root = ElementTree.fromstring(text)
     assert root.tag.endswith("svg") and len(root.findall(".//*")) > 100
     assert 'fill="#fff"' in text and "currentColor" not in text and "var(" not in text

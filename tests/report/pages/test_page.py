@@ -4,13 +4,14 @@ import html as html_module
 import html.parser
 import json
 import re
+from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
 
 from lightning_tfm.cli.formats import OF_REPORTS
 from lightning_tfm.cli.main import main
-from lightning_tfm.report.analyses.head_ablation import KNOWN
+from lightning_tfm.report import archive
 from lightning_tfm.report.build import make
 from lightning_tfm.report.pages.document import environment
 from lightning_tfm.report.render.latex import latex
@@ -83,18 +84,6 @@ def test_templates_escape_what_is_no_markup_and_know_every_name_they_use():
         found.from_string("{{ words.unknown }}").render(words={"known": 1})
 
 
-def test_a_page_says_how_to_see_what_heads_look_at_where_weights_are_here(generator):
-    """Gold is known of the built-in language; in an archive's runs there is nothing to look at."""
-    few = generator(["base", "A-h1"], [1, 2], "few")
-    few.write_all()
-    assert KNOWN not in html_module.unescape(make("few", few.root).render("html"))
-    checkpoints = few.folder(few.study.rows[0], 2).checkpoints
-    checkpoints.mkdir(exist_ok=True)
-    (checkpoints / "12.ckpt").touch()
-    said = html_module.unescape(make("few", few.root).render("html"))
-    assert f"{KNOWN}: lightning-tfm report few --collect" in said
-
-
 def test_an_undecided_row_tells_what_it_could_have_found(generator):
     few = generator(["base", "A-h1", "A-h4"], [1, 2, 3], "few")
     few.write_all({"A-h1": 0.3})
@@ -158,3 +147,14 @@ def test_no_run_and_one_seed_are_shown_without_a_verdict(generator):
     assert "n=1" in page and 'class="one"' in page.replace("first one", "one")
     row = re.search(r"<tr[^>]*>(?:(?!</tr>).)*A-h1(?:(?!</tr>).)*</tr>", page).group()
     assert "reproduced" not in row and "undecided" not in row
+
+
+def test_the_report_of_the_front_page_is_light(tmp_path):
+    """Table 3 at five seeds; what pointing shows is said once, not in a title of every mark."""
+    packed = Path(__file__).parents[3] / "experiments/results/miniature-8-epochs/records.tar.xz"
+    study, _, _ = archive.unpack(packed, tmp_path)
+    page = make(study, tmp_path).render("html")
+    assert len(page.encode()) <= 450_000
+    assert page.count("<title>") == 1 and page.count("data-tip=") < 400
+    minus = html_module.unescape(re.sub(r"<(script|style|pre|code).*?</\1>|<[^>]+>", " ", page, flags=re.S))
+    assert not re.search(r"(?<![\w.-])-\d", minus) and not re.search(r"[+−]0\.0(?!\d)", minus)
