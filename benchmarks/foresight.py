@@ -1,14 +1,14 @@
-"""How well `ladder` and `pool` foresee what they have not seen, on the studies themselves.
+"""How well `scaling` and `meta-analysis` foresee what they have not seen, on the studies themselves.
 
-    python -m benchmarks.foresight ladder R2 R1 --target 65          folders of studies at several scales
-    python -m benchmarks.foresight pool TABLE3 TATOEBA MULTI30K …    > benchmarks/results/foresight.txt
+    python -m benchmarks.foresight scaling R2 R1 --target 65    folders of studies at several scales
+    python -m benchmarks.foresight meta-analysis TABLE3 TATOEBA MULTI30K … > benchmarks/results/foresight.txt
 
-ladder: the paper's differences (log PPL to base) from one number of each row times one factor through the origin,
-fitted on the paper's other rows, a row left out at a time: from the ladder's prediction, from each scale's own
+scaling: the paper's differences (log PPL to base) from one number of each row times one factor through the origin,
+fitted on the paper's other rows, a row left out at a time: from the rule's prediction, from each scale's own
 difference, and beside them zero and the logarithm of the parameter count. 90 % intervals are t's, from the residuals of
 the rows fitted on; p: squared errors against the parameter count's, paired over rows (Wilcoxon).
-pool: the studies of a family of texts (one corpus and folder) are held out together; each of their differences either
-is within mu ± t_(K - 2) sqrt(tau^2 + se^2 + v) of the others or is not, v of the difference that is held out.
+meta-analysis: the studies of a family of texts (one corpus and folder) are held out together; each of their differences
+either is within mu ± t_(K - 2) sqrt(tau^2 + se^2 + v) of the others or is not, v of the difference that is held out.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def held_out(
     return list(dict.fromkeys(tried)), inside, widths
 
 
-def show_ladder(reports: Sequence[Report], target: float) -> None:
+def show_scaling(reports: Sequence[Report], target: float) -> None:
     ways = calibrations(reports, target)
     print(f"the paper's differences, a row left out at a time, of {len(ways[ZERO].errors)}; errors in 100 log PPL\n")
     print(
@@ -125,7 +125,7 @@ def show_ladder(reports: Sequence[Report], target: float) -> None:
         print(f"{by:24} {way.factor:7.2f} {way.rms:6.1f} {way.covered:11} {way.score:15.1f} {p:>24}")
 
 
-def show_pool(reports: Sequence[Report]) -> None:
+def show_families(reports: Sequence[Report]) -> None:
     print(f"{', '.join(by_name(reports))}; held out a family of texts at a time\n")
     texts = {study: report.cells.study.base.data for study, report in by_name(reports).items()}
     kinds = {study: f"{text.corpus} {text.folder}" for study, text in texts.items()}
@@ -142,15 +142,15 @@ def show_pool(reports: Sequence[Report]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("of", choices=["ladder", "pool"])
+    parser.add_argument("of", choices=["scaling", "meta-analysis"])
     parser.add_argument("studies", nargs="+", type=Path, help="folders, RESULTS/studies/NAME")
     parser.add_argument("--target", type=float, default=65.0, help="parameters of base in millions [65, the paper's]")
     asked = parser.parse_args()
     reports = [make(folder.resolve().name, folder.resolve().parents[1]) for folder in asked.studies]
-    if asked.of == "ladder":
-        show_ladder(reports, 1e6 * asked.target)
+    if asked.of == "scaling":
+        show_scaling(reports, 1e6 * asked.target)
     else:
-        show_pool(reports)
+        show_families(reports)
 
 
 if __name__ == "__main__":

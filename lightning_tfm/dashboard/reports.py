@@ -39,7 +39,7 @@ class Reports:
 
     def __init__(self, root: Path, texts: bool = True) -> None:
         self._root, self._texts = root, texts
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a comparison keeps the tables of its studies
         self._made: dict[tuple[str, ...], tuple[str, Any]] = {}
 
     def version(self, name: str) -> str:
@@ -137,9 +137,6 @@ class Reports:
 
     def _compared(self, names: Sequence[str]) -> str:
         from lightning_tfm.report.across.comparison import compare
-        from lightning_tfm.report.build import make
         from lightning_tfm.report.render.analysis import render
 
-        for name in names:
-            load_as(Ablation, self._root, name)
-        return render(compare([make(name, self._root) for name in names]), "html")
+        return render(compare([self._table(name) for name in names]), "html")

@@ -112,7 +112,7 @@ def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> A
     """
     if len(reports) < LEAST:
         given = " ".join(by_name(reports))
-        raise UserError(f"pool {given}: an unseen corpus takes {LEAST} studies, {len(reports)} given")
+        raise UserError(f"meta-analysis {given}: an unseen corpus takes {LEAST} studies, {len(reports)} given")
     studies = Studies.of(reports)
     made, names = pooled(studies.lines), list(studies.reports)
     rows = list(made.row.unique()) if len(made) else []
@@ -176,7 +176,7 @@ def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]])
     estimate, low, high = (_value(metric, r[key]) for key in ("estimate", "lower", "upper"))
     unseen = r["unseen lower"], r["unseen upper"]
     outer = (_value(metric, unseen[0]), _value(metric, unseen[1])) if informative(metric, *unseen) else None
-    tip = [f"an unseen corpus, 95 %: {interval(metric, *unseen)}"]
+    tip = [f"an unseen corpus, 95 %{', in %' * METRICS[metric].log}: {interval(metric, *unseen)}"]
     return Entry(estimate, low, high, r["word"], dots=dots, outer=outer, tip=tip)
 
 

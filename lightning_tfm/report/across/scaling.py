@@ -196,7 +196,7 @@ def ladder(reports: Sequence[Report], target: float) -> Analysis:
         "scaling",
         f"{plural(len(rows), 'row')} at {len(sizes)} scales",
         [
-            Section("picture", "Over scales", [Figures([(picture(rows, studies, sizes), CAPTION)])]),
+            Section("picture", "Over scales", [Figures([(picture(rows, studies, sizes), CAPTION)], broad=True)]),
             Section("rows", "Rows at several scales", [Widest(tables)]),
             Section("method", "How to read this", [Notes([*notes, *left_out])]),
         ],
@@ -243,7 +243,7 @@ def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> M
     words = {float(n): millions(n) for n in sizes.values()}
     x = Axis(f"parameters of base: {', '.join(sizes)}", log=True, words=words, margin=0.02)
     y = Axis("dev perplexity against base", around=around, percent=True)
-    return both(Chart("Differences to base over scales", x, y, series, (1000, 480), left=62), (380, 480), codes)
+    return both(Chart("Differences to base over scales", x, y, series, (900, 460), left=62), (380, 480), codes)
 
 
 def table(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int], target: float, ends: bool) -> Table:

@@ -1,4 +1,4 @@
-"""An analysis of studies in every format that `compare`, `pool` and `ladder` have."""
+"""An analysis of studies in every format that `compare`, `meta-analysis` and `scaling` have."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmarks.foresight import calibrated, show_ladder
+from benchmarks.foresight import calibrated, show_scaling
 from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Miniature
@@ -162,7 +162,7 @@ def test_a_row_is_foreseen_by_the_others_alone():
 
 def test_the_program_prints_what_the_preregistration_names(scales, capsys):
     """Leave-one-row-out error of the rule, beside zero, the parameter count and each scale."""
-    show_ladder([make("small", scales), make("large", scales)], 65e6)
+    show_scaling([make("small", scales), make("large", scales)], 65e6)
     lines = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()[3:]]
     assert [line[0] for line in lines] == ["this rule", "zero", "the parameter count", "small", "large"]
     assert all(float(line[2]) > 0 and 0 <= int(line[3]) <= 9 for line in lines)
