@@ -112,12 +112,12 @@ class Figures:
     small: bool = False
     rows: Mapping[str, str] = field(default_factory=dict)
     """whose lines can be picked out: name -> what people call it"""
-    broad: bool = False
-    """as wide as the page"""
     colours: Sequence[tuple[str, str]] = ()
     """(row, class of its colour): the key"""
     about: str = ""
     """what they show, below"""
+    broad: bool = False
+    """as wide as the page"""
 
 
 @dataclass(frozen=True)
