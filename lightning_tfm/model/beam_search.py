@@ -125,7 +125,7 @@ class Beams:
         """
         width, beam = step_BwW.shape[1], self.score_BK.shape[1]
         ends = self.logprob_Bw + step_BwW[:, :, EOS]
-        for special in (PAD, BOS, EOS):  # a list of them would be carried to the device each time
+        for special in (PAD, slice(BOS, EOS + 1)):  # a list of them would be carried to the device each time
             step_BwW[:, :, special] = NONE
         # a row's beam best are all that can be among its sentence's beam best: a small top-k before the large one
         row_best, row_piece = top(step_BwW, min(beam, step_BwW.shape[-1]))
@@ -136,7 +136,9 @@ class Beams:
         counts = (ends >= best[:, -1:]) | last[:, None]
         if width * step_BwW.shape[-1] <= beam:
             counts = torch.ones_like(counts)
-        self._finish(ends.double().masked_fill(~counts | self.done_B[:, None], NONE), position, alpha, made)
+        counts &= ~self.done_B[:, None]
+        if ends.device.type not in READ_AT_ONCE or bool(counts.any()):  # else none is better than those before
+            self._finish(ends.double().masked_fill(~counts, NONE), position, alpha, made)
         bound = best[:, 0].double() / self.penalty_B
         kept = self.score_BK[:, n_best - 1]
         self.done_B = self.done_B | last | ((kept > NONE) & (kept >= bound)) | (bound == NONE)
@@ -198,12 +200,12 @@ def beam_search(
     for position in range(begun):
         decoder.step(pieces_R, position)
         pieces_R = begin_BP[:, position]  # type: ignore[index]
-    longest = max([*limits, begun + 1])
+    longest, every_row = max([*limits, begun + 1]), torch.arange(len(limits), device=device)
     for position in range(begun + 1, longest + 1):
         width = beams.logprob_Bw.shape[1]
         step = decoder.step(pieces_R, position - 1).view(len(open_ids), width, -1)
         parent, piece = beams.advance(step, position, alpha, n_best, position - 1 - begun)
-        rows, sentences = torch.arange(len(open_ids), device=device), None
+        rows, sentences = every_row, None
         if position % every == 0 or position == longest:
             done = beams.done_B.tolist()
             if any(done):
@@ -211,11 +213,12 @@ def beam_search(
                 ended.append(([open_ids[i] for i in gone], beams.of(torch.tensor(gone, device=device))))
                 rows = sentences = torch.tensor(stay, device=device, dtype=torch.long)
                 open_ids = [open_ids[i] for i in stay]
-                beams = beams.of(rows)
+                beams, parent, piece = beams.of(rows), parent[rows], piece[rows]
+                every_row = every_row[: len(open_ids)]
             if not open_ids:
                 break
-        decoder.select((rows[:, None] * width + parent[rows]).flatten(), sentences)
-        pieces_R = piece[rows].flatten()
+        decoder.select((rows[:, None] * width + parent).flatten(), sentences)
+        pieces_R = piece.flatten()
     found = {i: best for ids, part in ended for i, best in zip(ids, part.hypotheses(n_best), strict=True)}
     return [found[i] for i in range(len(limits))]
 
