@@ -69,7 +69,13 @@ def asset(kind: str) -> bytes:
     own, uplot = here / "templates", here / "vendored"
     files = {
         "css": [*map(theirs.joinpath, SHARED), uplot / "uPlot.min.css", own / "dashboard.css"],
-        "js": [own / "charts.js", uplot / "uPlot.iife.min.js", own / "dashboard.js", theirs / "tips.js"],
+        "js": [
+            own / "charts.js",
+            uplot / "uPlot.iife.min.js",
+            theirs / "sort.js",
+            own / "dashboard.js",
+            theirs / "tips.js",
+        ],
     }
     return b"".join(file.read_bytes() + b"\n" for file in files[kind])
 

@@ -1,24 +1,5 @@
-// Tables: sorted, filtered, their columns chosen, copied.
+// Tables: filtered, their columns chosen, copied; sort.js sorts them.
 {
-  const sortable = (body, rows) => {
-    const next = {none: 'ascending', ascending: 'descending', descending: 'none'};
-    all('#table thead button').forEach(button => button.addEventListener('click', () => {
-      const th = button.closest('th'), i = [...th.parentNode.children].indexOf(th);
-      const direction = next[th.getAttribute('aria-sort')];
-      all('#table th[aria-sort]').forEach(other => other.setAttribute('aria-sort', 'none'));
-      th.setAttribute('aria-sort', direction);
-      const order = [...rows];
-      if (direction !== 'none') order.sort((a, b) => {
-        const x = a.children[i].dataset.v, y = b.children[i].dataset.v;
-        if (x === '' || y === '') return (x === '') - (y === '');
-        const d = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
-        return direction === 'ascending' ? d : -d;
-      });
-      body.append(...order);
-      body.classList.toggle('sorted', direction !== 'none');
-    }));
-  };
-
   const filtered = rows => {
     const text = one('#find'), verdict = one('#verdict');
     const filter = () => {
@@ -119,10 +100,6 @@
   all('.publish pre').forEach(pre => pre.before(tools(
     ['copy', 'Copy the whole table as LaTeX', () => copied(pre.textContent, 'the whole table as LaTeX')])));
 
-  const body = one('#table tbody');
-  if (body) {
-    const rows = all('tr', body);
-    sortable(body, rows);
-    filtered(rows);
-  }
+  const rows = all('#table tbody tr');
+  if (rows.length) filtered(rows);
 }
