@@ -112,8 +112,6 @@ class Figures:
     small: bool = False
     rows: Mapping[str, str] = field(default_factory=dict)
     """whose lines can be picked out: name -> what people call it"""
-    colours: Sequence[tuple[str, str]] = ()
-    """(row, class of its colour): the key"""
     about: str = ""
     """what they show, below"""
     broad: bool = False

@@ -49,7 +49,7 @@ def wide(forest: Forest, titled: bool = False) -> Markup:
     names = [textwrap.wrap(line.name, NAME) or [""] for line in f.lines]
     room = [_room([axis.number(e.estimate) for _, e in f.entries(i)], face) + 6 for i, axis in enumerate(f.axes)]
     sure = _room([*(e.sure for _, e in f.entries(0)), f.asks + "  "], face) if f.tested else 0.0
-    left = _room([part for name in names for part in name], face) + 10
+    left = 1.05 * _room([part for name in names for part in name], face) + 12
     plot = face.width - left - sum(room) - sure - 14 * (len(f.axes) + bool(sure)) - 14 * (len(f.axes) - 1)
     shares = [1.0] if len(f.axes) == 1 else [0.68, 0.32]
     height = face.row + 14 * (max(map(len, names)) - 1)
@@ -157,7 +157,7 @@ def _panel(axis: Axis, scale: Scale, top: float, bottom: float, heading: str, wi
     for value in scale.ticks(5 if high - low > 200 else 3):
         x = scale(value)
         body += tag("line", x1=x, x2=x, y1=top + 40, y2=bottom, class_="zero-line" if value == 0 else "grid")
-        said = "0" if value == 0 else axis.number(value) if axis.percent else numeral(value, "+g")
+        said = "0" if value == 0 else numeral(value, "+g") + " %" * axis.percent
         body += label(x, bottom + 16, said, "middle", "tick")
     sides = ("better", "worse") if axis.lower_is_better else ("worse", "better")
     for way, side, room in ((-1, sides[0], zero - low), (1, sides[1], high - zero)):
@@ -250,7 +250,8 @@ def _legend(f: Forest, face: Face, left: float, y: float) -> tuple[str, float]:
     parts += [(_outer(-11, 11, 0), f.outer, 14.0)] * any(e.outer for e in every)
     parts += [(_dot(0, 0), f.dots, 6.0)] * any(e.dots for e in every)
     parts += [(ring, "no difference shown", 8.0)] * any(not e.decided for e in every)
-    parts = [(tag("g", mark, class_="found"), words, half) for mark, words, half in parts]
+    here = "found" if f.tested or not every else every[0].style
+    parts = [(tag("g", mark, class_=here), words, half) for mark, words, half in parts]
     shown = dict.fromkeys((e.style, e.word.shown) for e in every if e.word and e.decided and e.verdict != UNTESTABLE)
     for style in dict.fromkeys(style for style, _ in shown):
         words = " or ".join(word for one, word in shown if one == style)

@@ -60,7 +60,7 @@
   const tsv = table => shown(table).map(row => row.map(words).join('\t')).join('\n') + '\n';
 
   const escapes = {'\\': '\\textbackslash{}', '~': '\\textasciitilde{}', '^': '\\textasciicircum{}', '<': '$<$',
-    '>': '$>$', '|': '\\textbar{}', '±': '$\\pm$', '×': '$\\times$', 'Δ': '$\\Delta$', '–': '--', '≤': '$\\le$',
+    '>': '$>$', '|': '\\textbar{}', '±': '$\\pm$', '−': '$-$', '×': '$\\times$', 'Δ': '$\\Delta$', '–': '--', '≤': '$\\le$',
     '…': '\\dots{}', '→': '$\\to$', '÷': '$\\div$', '\u00a0': '~', '“': '``', '”': "''"};
   '&%$#_{}'.split('').forEach(c => escapes[c] = '\\' + c);
   const latex = table => {
