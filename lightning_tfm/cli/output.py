@@ -54,7 +54,7 @@ def say_hidden(study: "Study", root: Path) -> None:
 
 def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:
     """Write a study's page and name it; where that fails, say why. Its runs and records are safe by then."""
-    from lightning_tfm.report.pages.links import beside
+    from lightning_tfm.report.pages.provenance import beside
     from lightning_tfm.study.command import with_out
     from lightning_tfm.study.study_file import folder_of
 

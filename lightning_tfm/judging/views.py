@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lightning_tfm.judging.scores import Aim
 from lightning_tfm.judging.verdicts import SEEDS_ONLY, WITH_ITEMS, Judged, Judgement
-from lightning_tfm.plural_words import plural, signed
+from lightning_tfm.plural_words import interval, plural, signed
 from lightning_tfm.report.blocks import Block, Cell, Column, Data, Figures, Notes, Section, Table, Text, Widest
 from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.stats.base_alone import CHEAPEST
@@ -133,7 +133,7 @@ def _cells(one: Judged, aim: Aim, fine: int, published: bool, narrow: bool) -> I
         shown = aim.shown(float(e.estimate))
         ends = None if math.isnan(e.lower) else (aim.shown(e.lower), aim.shown(e.upper))
         yield Cell(signed(shown, fine), value=shown, ends=ends)
-        yield f"[{signed(ends[0], fine)}, {signed(ends[1], fine)}]" if ends else ""
+        yield interval(*ends, lambda end: signed(end, fine)) if ends else ""
         yield from [Cell(_p(e.p), value=None if math.isnan(e.p) else e.p)] * (not narrow)
     if published:
         yield "–" if one.published is None else signed(aim.shown(one.published), fine)

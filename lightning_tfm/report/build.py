@@ -1,22 +1,24 @@
 """A study's table and its report from its records."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning_tfm.atomic_io import write_atomic
 from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.build_summary import summarise, summarise_untested
-from lightning_tfm.report.pages.links import Link, nowhere
 from lightning_tfm.report.pages.page import page
-from lightning_tfm.report.records import Cells, collect, read_cells
+from lightning_tfm.report.pages.provenance import Link, nowhere
+from lightning_tfm.report.records import Cells, collect, collect_seen, read_cells
 from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
+from lightning_tfm.report.sequential import further, hopeless_rows, open_rows
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import data, views
 from lightning_tfm.report.tables.latex import Layout, to_latex
 from lightning_tfm.report.wording.reference import reference_of
-from lightning_tfm.study.sequential import read_looks
+from lightning_tfm.study.sequential import Course, read_looks
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import folder_of, load_as
 
@@ -79,3 +81,19 @@ def make(name: str, root: Path, reference: str | None = None) -> Report:
     against = reference_of(study, reference)
     cells = replace(read_cells(study, root, collect(study, root)), reference=against)
     return Report(summarise(cells, read_looks(folder_of(root, name))), cells)
+
+
+def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> tuple[Course, str]:
+    """Look at the requested runs: the course with the next request, and what is still open, in words."""
+    assert course.asked is not None, "there is something to look at"
+    wanted = course.asked
+    cells = read_cells(study, root, collect_seen(study, root, course.looked(wanted)))
+    finished = {row: [seed for seed in taken if (row, seed) in cells.filled] for row, taken in wanted.items()}
+    course = course.looked(finished)
+    summary = summarise(cells, course=course)
+    course = further(course, summary, wanted, seeds)
+    still, hopeless = open_rows(summary), hopeless_rows(summary)
+    more = f"; next: {max(map(len, course.asked.values()))} seeds of each" if course.asked else ""
+    said = f"undecided: {', '.join(still)}{more}" if still else "no row is undecided"
+    said += f"; dropped for futility: {', '.join(hopeless)}" if hopeless else ""
+    return course, f"interim analysis {len(course.looks)} of at most {len(course.plan.sizes)}; {said}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from lightning_tfm.plural_words import signed
+from lightning_tfm.plural_words import interval, signed
 from lightning_tfm.report.charts import svg, verdict_icons
 from lightning_tfm.report.charts.svg import LETTER, Scale, bottom_axis, figure, label, spanning, tag
 from lightning_tfm.report.wording.word import DISC
@@ -74,7 +74,7 @@ def _mark(mark: Mark, x: Scale, y: float) -> str:
     said, body = f"{mark.said}: {signed(mark.estimate, 2)}", ""
     ends = None if mark.lower is None or mark.upper is None else (mark.lower, mark.upper)
     if ends is not None:
-        said += f" [{signed(ends[0], 2)}, {signed(ends[1], 2)}]"
+        said += f" {interval(*ends, lambda end: signed(end, 2))}"
     if not x.low <= mark.estimate <= x.high:  # so far out that it would squeeze the rest together
         body += _far(mark, x, y)
     else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, Metric
+from lightning_tfm.plural_words import interval
 from lightning_tfm.report.to_json import BY_METRIC, WEIGHED
 from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.rows import Paper
@@ -40,8 +41,7 @@ class Multiplier(Interval):
         mark = "*" * self.marked
         if self.estimate is None:
             return f"> {self.lower:.2f}{mark}" if self.lower is not None else f"< {self.upper:.2f}{mark}"
-        interval = "" if self.lower is None else f" [{self.lower:.2f}, {self.upper:.2f}]"
-        return f"{self.estimate:.2f}{mark}{interval}"
+        return f"{self.estimate:.2f}{mark} {interval(self.lower, self.upper, '{:.2f}'.format)}".rstrip()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
-from lightning_tfm.report.pages.links import beside
+from lightning_tfm.report.pages.provenance import beside
 from lightning_tfm.report.searches import figures
 from lightning_tfm.report.searches import page as search_page
 from lightning_tfm.report.searches.trials import make

@@ -123,7 +123,7 @@ def refresh(name: str, root: Path) -> None:
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
-    from lightning_tfm.report.pages.links import beside, nowhere
+    from lightning_tfm.report.pages.provenance import beside, nowhere
     from lightning_tfm.report.wording.reference import file_name
 
     kind, to = options["format"], options["to"]

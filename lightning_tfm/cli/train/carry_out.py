@@ -60,8 +60,7 @@ def _table(
     # what follows takes seconds to load
     from lightning_tfm.queue import rounds
     from lightning_tfm.queue.launch import work
-    from lightning_tfm.report.build import make, render_table, write_table
-    from lightning_tfm.report.wording.interim import look
+    from lightning_tfm.report.build import look, make, render_table, write_table
     from lightning_tfm.report.wording.reference import file_name
 
     name, folder = study.name, folder_of(root, study.name)

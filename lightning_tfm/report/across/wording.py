@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from lightning_tfm.metrics import METRICS
+from lightning_tfm.plural_words import interval as ends
 from lightning_tfm.plural_words import plural
 from lightning_tfm.plural_words import signed as with_sign
 from lightning_tfm.report.across.long import Studies
@@ -39,7 +40,7 @@ def interval(metric: str, low: float, high: float) -> str:
     """[lower, upper]; empty where there is none."""
     if math.isnan(low) or math.isnan(high):
         return ""
-    return f"[{signed(metric, low)}, {signed(metric, high)}]" if informative(metric, low, high) else NO_INFORMATION
+    return ends(low, high, lambda end: signed(metric, end)) if informative(metric, low, high) else NO_INFORMATION
 
 
 def unit(metric: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lightning_tfm.metrics import Metric, chief
-from lightning_tfm.plural_words import signed
+from lightning_tfm.plural_words import interval, signed
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.charts.grid import grid
@@ -71,7 +71,7 @@ def head_blocks(record: Record, most: int = 8) -> list[Block]:
 
 
 def _head(metric: Metric, kind: str, layer: int, head: int, worth: Record) -> list[str]:
-    band = f"[{signed(worth['low'], 4)}, {signed(worth['high'], 4)}]"
+    band = interval(worth["low"], worth["high"], lambda end: signed(end, 4))
     return [
         f"{kind}, layer {layer}, head {head}",
         signed(worth["nll"], 4),

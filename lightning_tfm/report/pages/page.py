@@ -16,7 +16,7 @@ from lightning_tfm.report.charts.curves import curves
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.pages.document import render
-from lightning_tfm.report.pages.links import Link, nowhere
+from lightning_tfm.report.pages.provenance import Link, nowhere
 from lightning_tfm.report.pages.translations import translations
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow

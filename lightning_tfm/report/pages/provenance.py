@@ -1,7 +1,9 @@
 """Where every cell comes from, and where its translations differ most from those of base, or another reference."""
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from lightning_tfm.report.records import Cells, FilledCell, read_lines
 from lightning_tfm.runs.record import Segment
 from lightning_tfm.sums import DamagedFile, intact
 
+Link = Callable[[Path], str]
+"""a run's folder -> its address as seen from the page, empty where it has none"""
 EXAMPLES = 3
 
 
@@ -136,3 +140,21 @@ def collected(cell: FilledCell, name: str) -> Any:
     if not intact(found):
         raise DamagedFile(f"{path}: damaged (its checksum does not match): remove it; report --collect makes it again")
     return found
+
+
+def nowhere(run: Path) -> str:
+    """Of a page that may be read anywhere."""
+    return ""
+
+
+def beside(page: Path, root: Path) -> Link:
+    """Relative addresses, for a page that is in the results folder `root` beside the runs; else none."""
+    folder = page.resolve().parent
+    if root.resolve() not in (folder, *folder.parents):
+        return nowhere
+
+    def link(run: Path) -> str:
+        there = run.resolve()
+        return f"{Path(os.path.relpath(there, folder)).as_posix()}/" if there.is_dir() else ""
+
+    return link

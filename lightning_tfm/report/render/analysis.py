@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightning_tfm.report.blocks import Data, Section, Text, blocks_of
+from lightning_tfm.report.pages.document import render as page
 from lightning_tfm.report.render.data import to_csv, to_json
-from lightning_tfm.report.render.html import to_html
 from lightning_tfm.report.render.latex import to_latex
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
@@ -45,9 +45,24 @@ def render(said: Analysis, kind: str) -> str:
         case "json":
             return to_json(said.found, schema=said.schema)
         case "html":
-            words = said.question, said.headline, said.scope
-            return to_html(said.title, said.kind, [said.head], said.sections, *words)
+            return _html(said)
         case "latex":
             return to_latex(blocks_of(said.sections), said.title)
     answer = Text([*said.headline, *[said.scope] * bool(said.scope)])
     return {"text": to_text, "markdown": to_markdown}[kind]([answer, *blocks_of(said.sections)])
+
+
+def _html(said: Analysis) -> str:
+    """A self-contained page; under its title what was found (`headline`), for what it holds, and `head`, folded."""
+    return page(
+        "blocks.html",
+        title=said.title,
+        kind=said.kind,
+        live="",
+        question=said.question,
+        headline=said.headline,
+        subtitle=said.scope,
+        head=[said.head],
+        sections=[(part.key, part.title, bool(part.blocks)) for part in said.sections],
+        shown={part.key: part.blocks for part in said.sections},
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
-from lightning_tfm.report.pages.links import Link, nowhere
+from lightning_tfm.report.pages.provenance import Link, nowhere
 from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.searches.page import page

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lightning_tfm.metrics import METRICS, PRINTED, Metric
-from lightning_tfm.plural_words import numeral
+from lightning_tfm.plural_words import interval, numeral
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.evidence import SMALLER_ALPHA, Evidence
 from lightning_tfm.report.stats.power import MOST
@@ -132,8 +132,7 @@ def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_siz
         return Verdict(word, f"differs from {to}; {of.label} here and in the paper have no common unit")
     lower, upper = sorted((e.lower / paper, e.upper / paper))
     factor = Interval(float(e.estimate) / paper, lower, upper)
-    ours, *ends = (numeral(x, "z.2f") for x in (float(e.estimate) / paper, lower, upper))
-    told = f"× {ours} [{', '.join(ends)}]"
+    told = f"× {_factor(float(e.estimate) / paper)} {interval(lower, upper, _factor)}"
     if found and (e.estimate > 0) != (paper > 0):
         return Verdict(CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor)
     if found:
@@ -145,6 +144,10 @@ def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_siz
     if full_size and e.half < SMALLER_ALPHA:
         return Verdict(SMALLER, "no difference found, and less than half of the printed one", told, factor)
     return _undecided(e, "no difference found", factor)
+
+
+def _factor(value: float) -> str:
+    return numeral(value, "z.2f")
 
 
 def agrees(e: Estimate, paper: float, sigma: float) -> tuple[bool, bool]:

@@ -12,8 +12,7 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.storages.join import MORE
 from lightning_tfm.report import sequential
-from lightning_tfm.report.build import make
-from lightning_tfm.report.wording.interim import look
+from lightning_tfm.report.build import look, make
 from lightning_tfm.study.study_file import file_of, folder_of
 
 ROWS = ["base", "A-h1", "A-h4"]
