@@ -185,7 +185,10 @@ def ladder(reports: Sequence[Report], target: float) -> Analysis:
     changes = rows[["verdict"]].assign(difference=rows[f"{last} estimate"] - rows[f"{first} estimate"])
     changes = changes.assign(n_1=rows[f"{first} n"], n=rows[f"{last} n"]).reset_index(names="row")
     title, scope = finding(changes, studies, f"{millions(small)} parameters", millions(large))
-    tables = [(table(rows, studies, sizes, target, ends), Notes([])) for ends in (True, False)]
+    whole, brief, briefest = (
+        table(rows, studies, sizes, target, *kept) for kept in ((True, True), (False, True), (False, False))
+    )
+    tables = [(of, Notes([])) for of in (whole, brief, briefest, briefest)]  # the last may be folded
     notes = [*_notes(exponents, sizes, target)]
     notes += [f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart)
     data = _data(rows, [*sizes])
@@ -246,8 +249,10 @@ def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> M
     return both(Chart("Differences to base over scales", x, y, series, (900, 460), left=62), (380, 480), codes)
 
 
-def table(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int], target: float, ends: bool) -> Table:
-    """`ends`: with the interval at each scale."""
+def table(
+    rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int], target: float, ends: bool, mean: bool
+) -> Table:
+    """`ends`: with the interval at each scale; `mean`: the prediction itself beside its interval."""
     printed = bool(rows.paper.notna().any())
     scales = [f"{study} ({millions(count)})" for study, count in sizes.items()]
     lines = []
@@ -259,7 +264,7 @@ def table(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int], target
                 *(_scale([float(r[f"{study} {key}"]) for key in ENDS], ends) for study in sizes),
                 verdict_cell(r.verdict),
                 p_words(r.p),
-                f"{signed(PPL.name, r.prediction)} {ahead}" if ahead.startswith("[") else ahead,
+                f"{signed(PPL.name, r.prediction)} {ahead}" if mean and ahead.startswith("[") else ahead,
                 *["" if math.isnan(r.paper) else signed(PPL.name, r.paper)] * printed,
             ]
         )

@@ -167,3 +167,13 @@ def test_the_program_prints_what_the_preregistration_names(scales, capsys):
     assert [line[0] for line in lines] == ["this rule", "zero", "the parameter count", "small", "large"]
     assert all(float(line[2]) > 0 and 0 <= int(line[3]) <= 9 for line in lines)
     assert 0 < float(lines[0][-1]) <= 1 and lines[1][-1] == ""
+
+
+def test_three_scales_fit_a_terminal_each_verdict_on_one_line(scales, capsys):
+    base = replace(BASE, miniature=replace(BASE.miniature, width=4))
+    Generator(scales, ["base", "A-h1", "A-h4", "C-N2"], [1, 2, 3, 4, 5], "larger", base=base).write_all({"C-N2": 0.1})
+    assert main(["scaling", "small", "large", "larger", "--out", str(scales)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = [line for line in lines if line.startswith(("A-h", "C-N")) and "no interval" not in line]
+    assert len(rows) == 3 and all(any(word in row for word in ("cannot tell", "shrinks", "grows")) for row in rows)
