@@ -59,7 +59,7 @@ class Costs:
 
 def find(cells: Cells, report: Summary) -> Costs | None:
     table = read(folder_of(cells.root, report.study) / FILE)
-    rows = [(row.name, _layer(cells.study.base, row)) for row in cells.study.rows]
+    rows = [(row.label or row.name, _layer(cells.study.base, row)) for row in cells.study.rows]
     return None if table is None else Costs(table, rows)
 
 
