@@ -332,7 +332,7 @@ TABLE = [
         "dashboard --out nowhere",
         "",
         2,
-        "--out=nowhere: no such folder; give the one with your runs and studies",
+        "--out=nowhere: no such folder; give the one with your runs and studies, or begin one: lightning-tfm demo",
     ),
     ("dashboard --sort ppl", "", 2, "unknown option '--sort' (value 'ppl')"),
     ("layers --kernel 0", "", 2, "--kernel=0: must be at least 1"),

@@ -22,7 +22,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     options = parse_plain(parser, argv)
     root = Path(options["out"])
     if not root.is_dir():
-        raise UserError(f"--out={root}: no such folder; give the one with your runs and studies")
+        raise UserError(
+            f"--out={root}: no such folder; give the one with your runs and studies, or begin one: lightning-tfm demo"
+        )
     token = secrets.token_urlsafe(16) if options["token"] else ""
     return show(root, options["port"], "/", not options["no_text"], token)
 
