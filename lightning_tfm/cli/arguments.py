@@ -21,7 +21,7 @@ from lightning_tfm.config import WORDS, Data, Experiment, Hardware, from_dict, t
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import refuse
 from lightning_tfm.registry import KINDS as PARTS
-from lightning_tfm.study.derived_budget import HOLD, KINDS, SEEN
+from lightning_tfm.study.ratios import HOLD, KINDS, SEEN
 from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, merged
 from lightning_tfm.yaml_files import read_word
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_tfm.cli.arguments import Parser
 from lightning_tfm.cli.study_options import numbers
-from lightning_tfm.study.derived_budget import HOLD
+from lightning_tfm.study.ratios import HOLD
 from lightning_tfm.study.sweeps import SCALE, Sweep
 
 Verb = Callable[[str, Sequence[str]], int]

@@ -14,9 +14,9 @@ from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.gone import refuse
-from lightning_tfm.study.derived_budget import FOLLOW, HOLD, SEEN, Held
 from lightning_tfm.study.file_kind import expect
 from lightning_tfm.study.preflight import check_hardware, check_scoring, check_steps
+from lightning_tfm.study.ratios import FOLLOW, HOLD, SEEN, Held
 from lightning_tfm.study.user_classes import own_classes
 from lightning_tfm.yaml_files import read_yaml
 

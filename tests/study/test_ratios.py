@@ -11,8 +11,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Data, Experiment, Miniature, Training
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.study.derived_budget import Held
-from lightning_tfm.study.ratios import hold, parameters
+from lightning_tfm.study.ratios import Held, hold, parameters
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.settings import load_experiment
 

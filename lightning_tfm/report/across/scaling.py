@@ -58,7 +58,7 @@ from lightning_tfm.report.tables.columns import SIZES
 from lightning_tfm.report.tables.extra_columns import millions
 from lightning_tfm.report.to_json import rounded
 from lightning_tfm.report.wording.word import UNTESTABLE, WORDS, Shift
-from lightning_tfm.study.derived_budget import FOLLOW
+from lightning_tfm.study.ratios import FOLLOW
 from lightning_tfm.study.study import HIDDEN
 
 PRIOR = {"size": (0.3, 0.15), "rest": (0.0, 0.3)}
