@@ -1,5 +1,6 @@
 """Requested output files: written, named, and never the loss of what was computed before them."""
 
+import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,13 @@ def write_to(path: Path, content: str | bytes) -> None:
     """Write a requested file, and name it. Raises UserError where it is a folder."""
     if path.is_dir():
         raise UserError(f"--to={path}: is a folder; name a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, content.encode() if isinstance(content, str) else content)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise UserError(f"{path}: {error.strerror}: name a file of your own with --to") from None
     print(path)
 
 

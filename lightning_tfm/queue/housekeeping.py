@@ -71,12 +71,12 @@ def retry(root: Path, start: str, storage: str = "") -> int:
     from lightning_tfm.queue.storages.open import open_queue
 
     if (folder := folder_of(root, start)).is_dir():
-        return open_queue(root, start, "" if in_journal(folder) else storage).retry()
+        return open_queue(root, start, "" if in_journal(folder) else storage, write=True).retry()
     name = find_run(root, start).path.name
     found = {path.parents[2]: _hash(path) for path in _links(root) if _hash(path)[:16] == name}
     queued = 0
     for study, training_hash in sorted(found.items()):
-        queue = open_queue(root, study.name, "" if in_journal(study) else storage)
+        queue = open_queue(root, study.name, "" if in_journal(study) else storage, write=True)
         queued += queue.retry(training_hash)
     return queued
 

@@ -21,7 +21,7 @@ def hide(root: Path, name: str, row: str, storage: str = "") -> str:
     folder = folder_of(root, name)
     if (folder / LOOKS).is_file():
         raise UserError(f"study '{name}': its rows are fixed, as its p-values are corrected for looking at all of them")
-    queue = open_queue(root, name, storage) if has_queue(root, name, storage) else None
+    queue = open_queue(root, name, storage, write=True) if has_queue(root, name, storage) else None
     if queue is not None:
         queue.hide(row)
     shutil.rmtree(folder / "cells" / row, ignore_errors=True)
@@ -46,7 +46,7 @@ def show(root: Path, name: str, row: str, storage: str = "") -> str:
     for seed in study.seeds:
         if RunFolder(root, (cell := study.cell(shown, seed)).training_hash).finished():
             link(folder, cell)
-    queue = open_queue(root, name, storage) if has_queue(root, name, storage) else None
+    queue = open_queue(root, name, storage, write=True) if has_queue(root, name, storage) else None
     if queue is not None and queue.noted("definition") is not None:
         queue.note("definition", study.to_plain())
     return shown.name

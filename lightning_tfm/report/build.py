@@ -23,10 +23,14 @@ from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import folder_of, load_as
 
 
+def untested(study: Ablation, root: Path) -> Summary:
+    """The study's table, without tests."""
+    return summarise_untested(read_cells(study, root, collect(study, root), sentences=False))
+
+
 def write_table(study: Ablation, root: Path) -> Summary:
-    """Build the study's table, without tests, and write table.md, table.csv and table.json beside study.json."""
-    cells, folder = read_cells(study, root, collect(study, root), sentences=False), folder_of(root, study.name)
-    table = summarise_untested(cells)
+    """The study's table, without tests, written as table.md, table.csv and table.json beside study.json."""
+    table, folder = untested(study, root), folder_of(root, study.name)
     for name, text in (
         ("table.md", render_table(table, "markdown")),
         ("table.csv", render_table(table, "csv")),

@@ -1,6 +1,7 @@
 """`export`: what a run or a study left, for other programs: weights (safetensors, CTranslate2) of a run; curves and
 scores (TensorBoard, CSV) of a run, a study or a search."""
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import sleep
@@ -62,7 +63,6 @@ def _records(verb: str, argv: Sequence[str]) -> int:
     if options["storage"] and not options["live"]:
         raise UserError("--storage goes with --live: without it only the records are read")
 
-    from lightning_tfm.cli.show.report import refresh
     from lightning_tfm.report.export import FORMATS, collect
     from lightning_tfm.study.search import Search
     from lightning_tfm.study.study_file import folder_of, load
@@ -95,6 +95,20 @@ def _records(verb: str, argv: Sequence[str]) -> int:
 
 EVERY = 5.0
 """seconds from one look at the records to the next"""
+
+
+def refresh(name: str, root: Path) -> None:
+    """Bring a search's trials.json up to date with its storage; a copy without one is shown as it is."""
+    from lightning_tfm.queue.searches.results import report
+    from lightning_tfm.study.search import Search
+    from lightning_tfm.study.study_file import folder_of, load_as
+
+    try:
+        report(load_as(Search, root, name), root)
+    except UserError as error:
+        if not (folder_of(root, name) / "trials.json").is_file():
+            raise
+        print(f"{name}: shown from trials.json: {error}", file=sys.stderr)
 
 
 def _over(study: str | None, root: Path, storage: str, result: Path) -> Callable[[], bool]:

@@ -14,7 +14,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report.charts.svg import standing_alone, to_pdf, to_png
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.search import Search
-from lightning_tfm.study.study_file import check_exists, folder_of, load, load_as
+from lightning_tfm.study.study_file import check_exists, folder_of, load
 
 PORT = 8000
 KINDS = {"svg": None, "pdf": to_pdf, "png": to_png}
@@ -104,22 +104,18 @@ def _make(name: str, root: Path, reference: str | None) -> "Report | SearchRepor
         from lightning_tfm.report.build import make
 
         return make(name, root, reference)
+    from lightning_tfm.queue.searches.results import found
+    from lightning_tfm.queue.storages.open import open_queue
     from lightning_tfm.report.searches import trials
 
-    refresh(name, root)
-    return trials.make(name, root)
-
-
-def refresh(name: str, root: Path) -> None:
-    """Bring a search's trials.json up to date with its storage; a copy without one is shown as it is."""
-    from lightning_tfm.queue.searches.results import report
-
-    try:
-        report(load_as(Search, root, name), root)
+    try:  # as its storage has it now; a copy without one is shown as it is
+        records = found(study, open_queue(root, name, say=lambda text: None))
+        return trials.of_trials(study, *records, root=root)
     except UserError as error:
         if not (folder_of(root, name) / "trials.json").is_file():
             raise
         print(f"{name}: shown from trials.json: {error}", file=sys.stderr)
+        return trials.make(name, root)
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:

@@ -72,12 +72,12 @@ def _study(options: dict[str, Any]) -> str:
     if options["reference"] is not None:
         return _tested(name, root, options, width)
 
-    from lightning_tfm.report.build import render_table, write_table
+    from lightning_tfm.report.build import render_table, untested
     from lightning_tfm.report.charts.study_forest import forest_of
     from lightning_tfm.report.tables.latex import to_latex
 
     say_hidden(study, root)
-    table, kind = write_table(study, root), options["format"]
+    table, kind = untested(study, root), options["format"]
     several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
     if kind not in ("csv", "json") and several and not options["plain"]:
         return _tested(name, root, options, width)

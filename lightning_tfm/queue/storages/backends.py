@@ -41,6 +41,10 @@ class Storage(ABC):
     def check(self) -> None:
         """Raise UserError where it cannot be used, without writing anything."""
 
+    def to_read(self) -> "Storage":
+        """The same for a reader, who opens no file for writing."""
+        return self
+
     @abstractmethod
     def exclusive(self, study: str) -> AbstractContextManager[None]:
         """Lock only the study of that name; freed when the holder dies. Not reentrant."""
@@ -60,6 +64,9 @@ class JournalStore(Storage):
             check_journal(self._path)
         elif self._path.parent.exists() and not os.access(self._path.parent, os.W_OK):
             raise UserError(f"{self._path}: the folder cannot be written to")
+
+    def to_read(self) -> Storage:
+        return ReadOnly(self._path)
 
     @contextmanager
     def exclusive(self, study: str) -> Iterator[None]:

@@ -65,19 +65,18 @@ def open_journal(path: Path, say: Callable[[str], None]) -> JournalStorage:
 
 
 class Glance(BaseJournalBackend):
-    """A snapshot of a journal, to read: what a crash cut off is skipped instead of repaired."""
+    """A journal to read while others write it: what a crash cut off is skipped instead of repaired."""
 
     def __init__(self, path: Path) -> None:
-        self._logs = []
-        for number, line in enumerate(_lines(path.read_bytes()), 1):
-            whole = line if _is_record(line) else line[max(line.rfind(RECORD), 0) :]
-            if not _is_record(whole):
-                raise UserError(_damaged(path, number))
-            self._logs.append(json.loads(whole))
+        self._path = path
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """Records from the given number on."""
-        yield from self._logs[log_number_from:]
+        """Records from the given number on, as the file has them now."""
+        for number, line in enumerate(_lines(self._path.read_bytes())[log_number_from:], log_number_from + 1):
+            whole = line if _is_record(line) else line[max(line.rfind(RECORD), 0) :]
+            if not _is_record(whole):
+                raise UserError(_damaged(self._path, number))
+            yield json.loads(whole)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Refuse."""

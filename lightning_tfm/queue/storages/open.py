@@ -18,8 +18,12 @@ def has_queue(root: Path, name: str, storage: str = "") -> bool:
     return bool(remembered(storage, folder)) or (folder / JOURNAL).is_file()
 
 
-def open_queue(root: Path, name: str, storage: str = "", say: Callable[[str], None] = say) -> Queue:
+def open_queue(
+    root: Path, name: str, storage: str = "", say: Callable[[str], None] = say, *, write: bool = False
+) -> Queue:
     """The queue of study `name`; `storage` is empty for where the study was started. Creates nothing.
+
+    Unless `write`, no file is opened for writing: a journal is read as it is, neither locked nor repaired.
 
     Raises UserError if there is no such study, or no queue of it.
     """
@@ -27,7 +31,8 @@ def open_queue(root: Path, name: str, storage: str = "", say: Callable[[str], No
     if not has_queue(root, name, storage):
         check_exists(root, name)
         raise UserError(f"study '{name}' was defined but not started: {folder} holds no queue (or give --storage)")
-    queue = Queue(name, find_storage(remembered(storage, folder), folder), say, create=False)
+    store = find_storage(remembered(storage, folder), folder)
+    queue = Queue(name, store if write else store.to_read(), say, create=False)
     if file_of(root, name).is_file() or queue.noted("definition") is not None:
         queue.budget = study_of(queue, root).budget
     return queue
