@@ -47,6 +47,8 @@ def test_every_cell_ran_once_and_the_table_is_reproduced(out):
 def test_a_seed_added_later_runs_alone_and_rows_may_be_picked(out):
     call("sweep", str(out / "tiny.yaml"), *miniature(out), "--out", str(out), "--seeds", "1,2", "--only", "D-Pdrop0.0")
     assert len(results(out)) == 5, "the second seed of base and of the row"
+    call("resume", "tiny", "--out", str(out))
+    assert len(results(out)) == 5, "resumed, it asks for no more than was asked for"
     done = call("sweep", str(out / "tiny.yaml"), *miniature(out), "--out", str(out), "--seeds", "1,2")
     assert "± " in done.out
     assert [r["attempts"] for r in results(out)] == [1] * 6

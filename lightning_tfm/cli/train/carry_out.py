@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,16 @@ from lightning_tfm.study.study_file import folder_of, load_as
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
+    from lightning_tfm.study.cell import Cell
     from lightning_tfm.watch.study_state import CellState
 
 
-def carry_out(study: Study, root: Path, resources: Resources, options: Mapping[str, Any]) -> int:
+def carry_out(
+    study: Study, root: Path, resources: Resources, options: Mapping[str, Any], cells: "Sequence[Cell]"
+) -> int:
     """Train what a saved study has left, print and write what it shows; the exit code. Raises as `work`.
 
-    `options`: those of the workers, `max_runs` and `reference`.
+    `options`: those of the workers, `max_runs` and `reference`; `cells`: what to train of a table with fixed seeds.
     """
     remember(options, resources.hardware, root, study.name)
     print(f"{study.name} -> {folder_of(root, study.name)}", file=sys.stderr, flush=True)
@@ -32,7 +35,7 @@ def carry_out(study: Study, root: Path, resources: Resources, options: Mapping[s
         states, shown = _search(study, root, resources)
     else:
         assert isinstance(study, Ablation)
-        states, shown = _table(study, root, resources, options)
+        states, shown = _table(study, root, resources, options, cells)
     return 1 if not shown or any(state.state == "failed" for state in states) else 0
 
 
@@ -55,7 +58,7 @@ def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[Cel
 
 
 def _table(
-    study: Ablation, root: Path, resources: Resources, options: Mapping[str, Any]
+    study: Ablation, root: Path, resources: Resources, options: Mapping[str, Any], cells: "Sequence[Cell]"
 ) -> "tuple[list[CellState], bool]":
     # what follows takes seconds to load
     from lightning_tfm.queue import rounds
@@ -70,7 +73,7 @@ def _table(
             seeds = rounds.seeds_of(course, study, folder)
             states = rounds.rounds(course, study, seeds, options.get("max_runs"), root, resources, look)
         else:
-            states = work(study, study.cells(), root, resources, start=True)
+            states = work(study, cells, root, resources, start=True)
     finally:
         table = write_table(load_as(Ablation, root, name), root)
     means = render_table(table, "text", shutil.get_terminal_size((80, 24)).columns)

@@ -50,6 +50,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
         check_precisions((apply(study.base, row) for row in study.rows), resources)
     with resumable(root, name, verb, argv, jobs=resources.slurm is not None):
         from lightning_tfm.queue.prepare_data_rows import on_this_machine
+        from lightning_tfm.queue.storages.open import has_queue, open_queue
 
         study = save(on_this_machine(study, root, progress_of(name)), root)
-        return carry_out(study, root, resources, options)
+        begun = has_queue(root, name, resources.storage)  # its queue holds what was asked for, not every row and seed
+        cells = [state.cell for state in open_queue(root, name, resources.storage).states()] if begun else study.cells()
+        return carry_out(study, root, resources, options, cells)

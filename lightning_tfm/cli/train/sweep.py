@@ -171,13 +171,14 @@ def _run(settings: Settings, sweep: Sweep, name: str, rows: list[Row], seeds: li
         study = tuned(study, tuning, root, resources)
     for row, same in study.twins().items():
         print(f"{row} is {same}: one run for both at each seed, and not a comparison", file=sys.stderr)
+    cells = study.cells()  # what is asked for; the saved study may hold further rows and seeds
     if options["seeds"] == "auto":
         study = rounds.begin(study, options, root)
     else:
         check_fixed(name, root)
         study = save(study, root)
     say_kept(study, sweep, settings)
-    return carry_out(study, root, resources, options)
+    return carry_out(study, root, resources, options, cells)
 
 
 def say_kept(study: Ablation, sweep: Sweep, settings: Settings) -> None:

@@ -129,7 +129,7 @@ def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
     search = save(on_this_machine(search, settings.out, progress_of(search.name)), settings.out)
     for line in introduction(file, search, len(search.cells()), search.refused()):
         print(line, file=sys.stderr)
-    return carry_out(search, settings.out, resources, settings.verb)
+    return carry_out(search, settings.out, resources, settings.verb, search.cells())
 
 
 def introduction(file: SearchFile, search: Search, points: int, refused: int) -> list[str]:
