@@ -6,7 +6,6 @@ from pathlib import Path
 
 from lightning_tfm.config import Model, training_hash
 from lightning_tfm.errors import UserError
-from lightning_tfm.report.analyses import layer_table
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study import Ablation
@@ -22,6 +21,7 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
     """Collect what is missing, reporting it line by line."""
     from lightning_tfm.inference.inspect import collect_run
     from lightning_tfm.inference.rescore import score_long
+    from lightning_tfm.report.analyses import layer_table
 
     study = load_as(Ablation, root, name)
     seen: set[str] = set()
@@ -69,6 +69,7 @@ def _measure(study: Ablation, path: Path) -> None:
     """The types of the rows, at the sizes of the paper's base."""
     from lightning_tfm.atomic_io import write_atomic
     from lightning_tfm.cli.show.layers import measure_layers
+    from lightning_tfm.report.analyses import layer_table
 
     types = dict.fromkeys(["attention", *(apply(study.base, row).model.layer for row in study.rows)])
     paper = Model(neighbourhood=32)

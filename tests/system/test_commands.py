@@ -86,7 +86,7 @@ def test_a_study_that_scores_otherwise_scores_finished_runs_anew_and_trains_noth
     assert len(later) == 3 and {r["training_hash"]: r["steps"] for r in results(out)} == before
     assert {path: path.read_bytes() for path in scored} == scored
     bleu = sorted(json.loads(path.read_bytes())["bleu"] for path in later)
-    assert sorted(row["dev BLEU"]["mean"] for row in table["rows"]) == pytest.approx(bleu, abs=1e-3)
+    assert sorted(row["bleu"]["mean"] for row in table["rows"]) == pytest.approx(bleu, abs=1e-3)
     call("export", "wide", "--to", "csv", "--out", str(out))
     runs = (out / "studies/wide/csv/runs.csv").read_text().splitlines()
     place = runs[0].split(",").index("dev/bleu")

@@ -42,14 +42,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add("--figures", metavar="DIR", help="write the pictures as SVG files, too")
     options = parse_plain(parser, argv)
 
-    from lightning_tfm.cli.output import deliver
-    from lightning_tfm.cli.terminal import columns as columns_of_terminal
-    from lightning_tfm.judging.items import read_items
     from lightning_tfm.judging.logs import read_logs
-    from lightning_tfm.judging.published import with_published
     from lightning_tfm.judging.scores import aim, read
-    from lightning_tfm.judging.verdicts import judged
-    from lightning_tfm.judging.views import analysis, terminal
 
     aims, path = [aim(text) for text in options["metric"]], Path(options["scores"])
     _check(options, [one.name for one in aims], path)
@@ -57,6 +51,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
     scores = read_logs(path, aims, *columns, options["best"]) if path.is_dir() else read(path, aims, *columns)
     if options["gate"] is not None:
         return _gate(scores, aims, options, path)
+
+    from lightning_tfm.cli.output import deliver  # with scipy, which a mistake in the scores does without
+    from lightning_tfm.cli.terminal import columns as columns_of_terminal
+    from lightning_tfm.judging.items import read_items
+    from lightning_tfm.judging.published import with_published
+    from lightning_tfm.judging.verdicts import judged
+    from lightning_tfm.judging.views import analysis, terminal
+
     items = options["items"] and read_items(Path(options["items"]), aims[0], scores, columns)
     judgement = judged(scores, aims, options["base"], options["target"], items)
     if options["published"] is not None:

@@ -68,7 +68,7 @@ def test_a_study_that_was_not_tuned_says_nothing_and_a_broken_record_is_named(ma
     before = path.read_text()
     try:
         path.write_text(json.dumps(PLAIN | {"cost": None}))  # as it was written first
-        assert "its runs are those of the study made-tuning" in make("made", made.root).render("markdown")
+        assert "its runs are from the study made-tuning" in make("made", made.root).render("markdown")
         path.unlink()
         report = make("made", made.root)
         assert all("tun" not in report.render(kind) for kind in ("markdown", "csv", "json", "latex"))

@@ -75,7 +75,7 @@ def test_and_of_markdown_csv_json_and_latex(study):
     found = {row["row"]: row for row in json.loads(render_table(built, "json"))["rows"]}
     assert found["pre"]["values"]["norm"] == "pre" and found["base"]["paper"]["ppl"] is None
     tex = report.render("latex")
-    assert r"row & steps & norm & $warmup\_steps$ & lr\_factor & mean ($\pm$\,\%) & $\Delta$\,\%" in tex
+    assert r"row & steps & norm & warmup & lr\_factor & mean ($\pm$\,\%) & $\Delta$\,\%" in tex
     assert "The same in every row: $N$~6 (3)" in tex
     rows = {row["row"]: row for row in csv.DictReader(io.StringIO(report.render("csv")))}
     assert rows["pre-short"]["norm"] == "pre" and rows["pre-short"]["warmup"] == "200"

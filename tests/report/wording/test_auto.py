@@ -13,6 +13,7 @@ from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.storages.join import MORE
 from lightning_tfm.report import sequential
 from lightning_tfm.report.build import look, make
+from lightning_tfm.study.sequential import read_looks
 from lightning_tfm.study.study_file import file_of, folder_of
 
 ROWS = ["base", "A-h1", "A-h4"]
@@ -46,7 +47,9 @@ class Trainer:
         return []
 
     def run(self, options=ASKED):
-        course, seeds = rounds.begin(self.study, options, self.made.root)
+        study, folder = rounds.begin(self.study, options, self.made.root), self.made.root / "studies/made"
+        course = read_looks(folder)
+        seeds = rounds.seeds_of(course, study, folder)
         return rounds.rounds(course, self.study, seeds, options["max_runs"], self.made.root, RESOURCES, look)
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lightning_tfm.cli.train.sweep import _said
+from lightning_tfm.cli.train.carry_out import _printed
 from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.report.wording.outlier_seeds import far_above, phrases
@@ -58,7 +58,7 @@ def test_the_terminal_counts_the_words_and_names_the_claims(generator):
 def test_a_sweep_ends_with_differences_and_verdicts(generator, capsys):
     made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
     made.write_all({"A-h1": 0.3})
-    _said(make("made", made.root), several=True)
+    _printed(make("made", made.root), several=True)
     told = capsys.readouterr().out
     assert told.startswith("differences to base") and "PPL, 2 rows: 1 same direction" in told
     assert told.index("Δ, %") < told.index("PPL, 2 rows")
