@@ -57,7 +57,7 @@ def false_effects(rng: np.random.Generator, kind: str, levels: tuple[int, ...]) 
     for what, words, coefficients in factors.contrasts(found):
         c_R = np.array([coefficients.get(c, 0.0) for c in order])
         effects.append(
-            factors._tested(Effect(what, "ppl", words, float(c_R @ y_RS.mean(1))), c_R, v_R / n_R, df_R, n_R)
+            factors._test_effects(Effect(what, "ppl", words, float(c_R @ y_RS.mean(1))), c_R, v_R / n_R, df_R, n_R)
         )
     p = [(e.kind, e.p) for e in factors._corrected(effects)]
     return [any(x is not None and x < ALPHA for of, x in p if of == what) for what in ("main", "interaction")]

@@ -177,7 +177,7 @@ def judged(some: Studies, n_NR: np.ndarray) -> list[Differences]:
 def sides(ppl: Differences, names: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
     """(p for, p against) each claim of the study, [N]."""
     rows = {name: Estimate(ppl.estimate[:, i], ppl.se[:, i], ppl.df[:, i]) for i, name in enumerate(names, 1)}
-    return [claims.both_sides(claim, rows) for claim in claims.asked(names)]
+    return [claims.both_sides(claim, rows) for claim in claims.claims_of(names)]
 
 
 def false_claims(
@@ -185,7 +185,7 @@ def false_claims(
 ) -> np.ndarray:
     """Studies in which any claim gets a false word where no row differs: then only "as good as base" is true, [N]."""
     wrong = np.zeros(len(p), dtype=bool)
-    for k, (claim, (for_it, against)) in enumerate(zip(claims.asked(names), pairs, strict=True)):
+    for k, (claim, (for_it, against)) in enumerate(zip(claims.claims_of(names), pairs, strict=True)):
         true = set(claim.says.values()) == {claims.SAME}
         wrong |= (p[:, k] < level) & ~(true & (for_it < against))
     return wrong
@@ -226,7 +226,7 @@ def looks(
     """`--seeds auto` as the report does it. `both_metrics`: a row is open while BLEU has no word either."""
     N, R = some.y.shape[0], some.y.shape[2]
     n, bh, by_holm = np.full((N, R), plan.first), np.zeros((N, 2, R), dtype=bool), np.zeros((N, 2, R), dtype=bool)
-    wrong, claim_p = np.zeros(N, dtype=bool), np.ones((N, len(claims.asked(names))))
+    wrong, claim_p = np.zeros(N, dtype=bool), np.ones((N, len(claims.claims_of(names))))
     printed, closed = np.full(R, np.nan), np.zeros((N, R), dtype=bool)
     for look, share in enumerate(plan.shares):
         if look:
@@ -244,7 +244,7 @@ def looks(
         if look + 1 < len(plan.sizes):
             decided = bh.all(1) if both_metrics else bh[:, 0]
             about = np.zeros((N, R), dtype=bool)
-            for k, claim in enumerate(claims.asked(names)):
+            for k, claim in enumerate(claims.claims_of(names)):
                 about[:, [1 + names.index(name) for name in claim.says]] |= (claim_p[:, k] >= ALPHA)[:, None]
             open_by = last if both_metrics else last[:1]
             chances = [

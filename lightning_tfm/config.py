@@ -309,12 +309,14 @@ def _fields_from(cls: type, values: dict[str, Any], where: str) -> dict[str, Any
             raise UserError(f"unknown key '{path}' (value {value!r}): {nearest(key, fields)}")
         kind: Any = fields[key].type
         made[key] = (
-            from_dict(cast(type, kind), value, path) if dataclasses.is_dataclass(kind) else _checked(path, kind, value)
+            from_dict(cast(type, kind), value, path)
+            if dataclasses.is_dataclass(kind)
+            else _check_value(path, kind, value)
         )
     return made
 
 
-def _checked(path: str, kind: Any, value: Any) -> Any:
+def _check_value(path: str, kind: Any, value: Any) -> Any:
     options = getattr(kind, "__args__", None)
     if options is not None:
         if value not in options:

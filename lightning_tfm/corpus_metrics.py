@@ -49,7 +49,7 @@ class Counted(ABC):
         """[..., WIDTH] -> the score."""
 
 
-def counted(metric: Metric) -> type[Counted]:
+def counter_class(metric: Metric) -> type[Counted]:
     """The class of a metric that reads translations."""
     module, _, name = metric.counted.rpartition(":")
     found: type[Counted] = getattr(import_module(module or __name__), name)
@@ -58,10 +58,10 @@ def counted(metric: Metric) -> type[Counted]:
 
 def counter_of(metric: Metric, references: Sequence[str], how: Evaluation) -> Counted:
     """What counts it in translations of these lines."""
-    return counted(metric)(references, how.bleu_tokenize)
+    return counter_class(metric)(references, how.bleu_tokenize)
 
 
-def measured(how: Evaluation, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
+def corpus_scores(how: Evaluation, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
     """Each of the metrics that `how` names -> its score. Raises UserError for an unknown one."""
     return {m.name: counter_of(m, references, how).corpus(hypotheses) for m in METRICS.named(how.metrics)}
 
@@ -103,7 +103,7 @@ class Summed(Counted):
 
 def signature_now(metric: Metric) -> str:
     """The signature of what it would count now; empty for sacreBLEU's, which gives its own."""
-    found = counted(metric)
+    found = counter_class(metric)
     return found.signature() if issubclass(found, Summed) else ""
 
 

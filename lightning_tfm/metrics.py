@@ -322,12 +322,12 @@ def chief(names: Collection[str]) -> Metric:
     return next((m for m in METRICS.values() if m.asked and m.name in names and ":" not in m.name), OF_TEXT)
 
 
-def printed(translated: bool) -> list[str]:
+def paper_metrics(translated: bool) -> list[str]:
     """Of PRINTED, what a text is scored by: one without a source (config.Data.translated) has no translation."""
     return [name for name in PRINTED if translated or not METRICS[name].counted]
 
 
-def held(score: Any) -> list[Metric]:
+def metrics_held_by(score: Any) -> list[Metric]:
     """Of PRINTED, what a record.Score holds."""
     return [METRICS[name] for name in PRINTED if METRICS[name].of(score) is not None]
 
@@ -341,10 +341,10 @@ def numbers(score: Any) -> dict[str, float]:
 
 def in_print(score: Any, finer: int = 1) -> str:
     """PPL 3.251, BLEU 30.12: what the paper prints and any further metrics, with `finer` more digits than a table."""
-    metrics = [*held(score), *(metric for name, metric in METRICS.items() if name in score.measures)]
+    metrics = [*metrics_held_by(score), *(metric for name, metric in METRICS.items() if name in score.measures)]
     return ", ".join(f"{m.label} {m.of(score):.{m.digits + finer}f}" for m in metrics)
 
 
 def in_words(score: Any) -> str:
     """perplexity 3.2511, BLEU 30.12."""
-    return ", ".join(f"{m.prose_name} {m.of(score):.{m.digits + 1 + m.log}f}" for m in held(score))
+    return ", ".join(f"{m.prose_name} {m.of(score):.{m.digits + 1 + m.log}f}" for m in metrics_held_by(score))

@@ -107,7 +107,7 @@ EXPECTED = {
 """pydantic's type of an error -> what was expected; one that is not listed keeps pydantic's words"""
 
 
-def made(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
+def make_from(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
     """`plain` as a `kind`, a dataclass of Schema. Raises Flaw naming key, value and the nearest valid key.
 
     `text`: the same as JSON, where it is already at hand.
@@ -131,7 +131,7 @@ def read_kept(
     `content`: what a `kind` is made of, from what the file holds.
     """
     try:
-        return made(kind, content(json.loads(path.read_bytes())))
+        return make_from(kind, content(json.loads(path.read_bytes())))
     except FileNotFoundError:
         return None
     except (TypeError, ValueError, RecursionError) as error:

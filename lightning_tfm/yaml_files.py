@@ -10,7 +10,7 @@ from typing import Any, get_args
 import yaml
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.schema import Flaw, Kind, made, with_control
+from lightning_tfm.schema import Flaw, Kind, make_from, with_control
 
 PACKAGE = Path(__file__).parent
 FOLDERS = ("experiments", "sweeps")
@@ -183,9 +183,9 @@ def _index(path: Path, node: yaml.Node, keys: tuple[str, ...], lines: dict[tuple
         _index(path, value_node, inner, lines)
 
 
-def checked(kind: type[Kind], file: YamlFile) -> Kind:
+def parse_as(kind: type[Kind], file: YamlFile) -> Kind:
     """A file as a dataclass of Schema. Raises UserError naming file, line, key, value and the nearest valid key."""
     try:
-        return made(kind, file.values)
+        return make_from(kind, file.values)
     except Flaw as flaw:
         raise UserError(f"{file.where(*flaw.keys)}: {flaw}") from None

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from lightning_tfm.runs.process.forking import forked, let_come
-from lightning_tfm.runs.process.process_id import started
+from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.record import Claimed, RunRecord, Segment
-from lightning_tfm.schema import Flaw, made
+from lightning_tfm.schema import Flaw, make_from
 from tests.helpers.waiting import wait_for
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -44,7 +44,7 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: looking for garbage in it, in every forked child too, took a third of the time."""
     for kind in (Claimed, Segment, RunRecord):  # what reads them, every forked child would make anew
         with suppress(Flaw):
-            made(kind, {})
+            make_from(kind, {})
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
 
@@ -98,7 +98,7 @@ class Forks:
         return self.join(pid)
 
     def alive(self, pid: int) -> bool:
-        return started(pid) is not None
+        return start_ticks(pid) is not None
 
     def end(self) -> None:
         for pid in list(self._pids):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from lightning_tfm.cli import terminal
-from lightning_tfm.cli.arguments import make_parser, parse, printed
+from lightning_tfm.cli.arguments import make_parser, parse, settings_text
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.cli.train.sweep import add_table_options, asked_cells
 from lightning_tfm.cli.train.tune import add_search_options, asked_search
@@ -202,14 +202,14 @@ def test_print_config_reads_back(tmp_path, capsys):
     again = yaml_file(tmp_path, capsys.readouterr().out)
     assert settings("--config", again).experiment == settings(*argv).experiment
     assert settings("--config", again).hardware == settings(*argv).hardware
-    assert printed(settings("--config", again)) == Path(again).read_text()
+    assert settings_text(settings("--config", again)) == Path(again).read_text()
 
 
 @pytest.mark.parametrize("verb", ["plan sweeps/table3.yaml", "draw --to -", "doctor", "data show"])
 def test_every_verb_that_offers_to_print_the_experiment_does(tmp_path, capsys, verb):
     argv = ["--config", "experiments/miniature.yaml", "--training.steps", "700", "--out", str(tmp_path / "out")]
     assert main([*verb.split(), *argv, "--print_config"]) == 0
-    assert capsys.readouterr().out == printed(settings(*argv)) and not (tmp_path / "out").exists()
+    assert capsys.readouterr().out == settings_text(settings(*argv)) and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("verb", ["validate", "test", "translate", "export"])
@@ -226,13 +226,13 @@ def test_every_shipped_file_of_rows_is_valid(path):
 @pytest.mark.parametrize("path", EXPERIMENTS)
 def test_every_shipped_experiment_is_valid_for_every_row(path):
     from lightning_tfm.study.rows import apply
-    from lightning_tfm.study.settings import checked
+    from lightning_tfm.study.settings import check_experiment
 
     found = settings("--config", str(path), "--data.folder", "somewhere")
     assert found.exact
     if path.name in ("base.yaml", "miniature.yaml"):
         for row in found.rows.values():
-            checked(apply(found.base, row, 1), row.name)
+            check_experiment(apply(found.base, row, 1), row.name)
 
 
 def test_studies_and_runs_that_are_not_there(tmp_path, capsys):

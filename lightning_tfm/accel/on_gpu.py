@@ -98,7 +98,7 @@ class DeviceMasks:
                 )
 
 
-def compared(device: torch.device) -> list[str]:
+def kernel_errors(device: torch.device) -> list[str]:
     """What each kernel gives on `device` beside its formula, in words."""
     if not kernels.runs_on(device):
         return ["none: pip install triton, as a large model waits for masks that the CPU draws"]

@@ -126,11 +126,13 @@ class Parser(argparse.ArgumentParser):
             if token == "--":
                 return
             if token.startswith("--") and " " not in key and key not in known:
-                from lightning_tfm.study.suggestions import meant
+                from lightning_tfm.study.suggestions import suggestion
 
                 refuse(f"{self.prog.split()[-1]} {key}", key.removeprefix("--"))
                 said = value if equals else following
-                raise UserError(f"unknown option '{key}' (value '{said}') on the command line: {meant(key, known)}")
+                raise UserError(
+                    f"unknown option '{key}' (value '{said}') on the command line: {suggestion(key, known)}"
+                )
 
 
 class _Help(argparse.HelpFormatter):
@@ -234,10 +236,10 @@ def make_parser(
     return parser
 
 
-def written(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -> Settings:
+def settings_from(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -> Settings:
     """Settings from arguments, over `base` instead of the paper's, held values not yet derived. Raises UserError;
     exits for --help."""
-    options = _parsed(parser, argv)
+    options = _parse_argv(parser, argv)
     given = options.pop("given")
     own = {key: value for key, value in options.items() if key not in (*SECTIONS, *PLAIN, APPENDED, "config")}
     files, typed = tuple(value for key, value in given if key == "config"), frozenset(key for key, _ in given)
@@ -248,7 +250,7 @@ def written(parser: Parser, argv: Sequence[str], base: Experiment | None = None)
 
 def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -> Settings:
     """Settings from arguments, as in `written`, with held values derived from the text."""
-    settings = written(parser, argv, base)
+    settings = settings_from(parser, argv, base)
     if settings.verb.get("smoke"):
         from lightning_tfm.cli.smoke_test import STEPS, smoke_test
 
@@ -291,12 +293,12 @@ def check_action(verb: str, action: str, options: dict[str, Any], belongs: Mappi
 def parse_own(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     """A verb's own arguments, before the sweep file that they name is read; under `given` the settings beside them, in
     their order. Raises UserError; exits for --help."""
-    return {key: value for key, value in _parsed(parser, argv).items() if key not in (*SECTIONS, *PLAIN, APPENDED)}
+    return {key: value for key, value in _parse_argv(parser, argv).items() if key not in (*SECTIONS, *PLAIN, APPENDED)}
 
 
 def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     """The arguments of a verb without an experiment. Raises UserError; exits for --help."""
-    options = _parsed(parser, argv)
+    options = _parse_argv(parser, argv)
     del options["given"]
     if "out" in options:
         _check_out(Path(options["out"]))
@@ -324,7 +326,7 @@ def _settings(given: Sequence[tuple[str, Any]]) -> Iterator[Setting]:
             yield key, value, TYPED
 
 
-def _parsed(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
+def _parse_argv(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     """All arguments by name, those of `--section.field` in a separate dict."""
     if "_ARGCOMPLETE" in os.environ:
         parser.complete()
@@ -342,11 +344,11 @@ def _parsed(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
 def only_printed(settings: Settings) -> bool:
     """Whether --print_config asks for the experiment, which is then printed; the verb does nothing else."""
     if settings.verb["print_config"]:
-        print(printed(settings), end="")
+        print(settings_text(settings), end="")
     return bool(settings.verb["print_config"])
 
 
-def printed(settings: Settings) -> str:
+def settings_text(settings: Settings) -> str:
     """YAML of the settings, row and seed applied, that --config reads back."""
     said = [f"# {line}\n" for line in settings.regime.lines] if settings.regime else []
     return "".join(said) + yaml.safe_dump(

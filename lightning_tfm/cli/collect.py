@@ -26,7 +26,7 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
     study = load_as(Ablation, root, name)
     seen: set[str] = set()
     for row, seed, folder in _finished(study, root):
-        wanted = [what for what in _wanted(study) if what != "positions" or row not in seen]
+        wanted = [what for what in _missing_rows(study) if what != "positions" or row not in seen]
         seen.add(row)
         missing = [what for what in wanted if not (folder.path / "report" / f"{what}.json").is_file()]
         if missing:
@@ -42,7 +42,7 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
             except UserError as error:
                 say(f"{row}, seed {seed}: {error}")
     path = folder_of(root, name) / layer_table.FILE
-    if "model.layer" in _changed(study) and not path.is_file():
+    if "model.layer" in _changed_rows(study) and not path.is_file():
         say("Table 1 of the paper, measured at its sizes: some minutes")
         _measure(study, path)
 
@@ -53,13 +53,13 @@ def _finished(study: Ablation, root: Path) -> list[tuple[str, int, RunFolder]]:
     return [(row, seed, folder) for row, seed, folder in every if folder.finished()]
 
 
-def _changed(study: Ablation) -> set[str]:
+def _changed_rows(study: Ablation) -> set[str]:
     return {key for row in study.rows for key in row.change}
 
 
-def _wanted(study: Ablation) -> list[str]:
+def _missing_rows(study: Ablation) -> list[str]:
     """Names of the records that this study's report shows; positions of each row's first run."""
-    changed = _changed(study)
+    changed = _changed_rows(study)
     positions = ["positions"] if changed & {"model.positions", "model.clip"} else []
     softmax = ["softmax"] if "model.scores" in changed else []
     return [*ALWAYS, *positions, *softmax]

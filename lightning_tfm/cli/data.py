@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, make_parser, only_printed, parse, words
-from lightning_tfm.cli.terminal import fitted
+from lightning_tfm.cli.terminal import fit_width
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.plural_words import plural
@@ -35,7 +35,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     )
     parser.add_argument("--split", help="show: a split by its name [data.train]")
     parser.add_argument("--pairs", type=int, help=f"show: how many random pairs [{PAIRS}]")
-    settings, data = _parsed(verb, parser, argv)
+    settings, data = _parse_data(verb, parser, argv)
     action = settings.verb["action"]
     if only_printed(settings):
         return 0
@@ -49,7 +49,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         ) from error
 
 
-def _parsed(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Settings, Data]:
+def _parse_data(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Settings, Data]:
     """The settings, with the shipped experiment of a fetched corpus where no --config names another."""
     from lightning_tfm.data.wmt.manifest import SOURCES
 
@@ -86,7 +86,7 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
             elif options["sets"]:
                 raise UserError(f"--sets={','.join(options['sets'])}: only for {', '.join(SOURCES)}, not {data.corpus}")
             prepared = prepare(data, root, say)
-            print(fitted(card_text(prepared, data.max_len), indent=16))
+            print(fit_width(card_text(prepared, data.max_len), indent=16))
             print(prepared.folder)
         case "verify":
             return _verify(data, root)

@@ -4,11 +4,11 @@ import os
 from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import make_parser, only_printed, parse
-from lightning_tfm.cli.terminal import fitted
+from lightning_tfm.cli.terminal import fit_width
 from lightning_tfm.queue.devices import how_shared
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
 from lightning_tfm.runs.process.threads import asked_threads, check_cores, waiting
-from lightning_tfm.runs.rng_check import said
+from lightning_tfm.runs.rng_check import rng_note
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -24,7 +24,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     _say("git", "not a checkout" if git is None else git.commit + ", changed" * git.changed)
     _say("cpu", f"{cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} usable")
 
-    _say("random draws", said() or "as committed: initial weights and orders do not depend on the NumPy")
+    _say("random draws", rng_note() or "as committed: initial weights and orders do not depend on the NumPy")
 
     check_cores(hardware)
     from_environment = ", by OMP_NUM_THREADS" if asked_threads(hardware) and not hardware.threads else ""
@@ -50,10 +50,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
 def _say_gpus(count: int) -> None:
     import torch
 
-    from lightning_tfm.accel.on_gpu import compared
+    from lightning_tfm.accel.on_gpu import kernel_errors
 
     for number in range(count):
-        for place, line in enumerate(compared(torch.device("cuda", number))):
+        for place, line in enumerate(kernel_errors(torch.device("cuda", number))):
             _say("" if place else f"kernels on {number}", line)
     _say("MPS", how_shared())
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else "none"
@@ -62,4 +62,4 @@ def _say_gpus(count: int) -> None:
 
 
 def _say(name: str, found: str) -> None:
-    print(fitted(f"{name:16} {found}", indent=17))
+    print(fit_width(f"{name:16} {found}", indent=17))

@@ -23,14 +23,14 @@ def add_format(parser: Parser, choices: tuple[str, ...]) -> None:
     """--format: one of `choices`, the first unless it is given."""
     parser.add_argument(
         "--format",
-        type=partial(_known, choices),
+        type=partial(_check_choice, choices),
         default=choices[0],
         metavar=f"{{{','.join(choices)}}}",
         help="format of the output",
     )
 
 
-def _known(choices: tuple[str, ...], word: str) -> str:
+def _check_choice(choices: tuple[str, ...], word: str) -> str:
     if word in choices:
         return word
     if ALIASES.get(word) in choices:

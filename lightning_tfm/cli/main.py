@@ -130,7 +130,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _help() -> str:
-    from lightning_tfm.cli.terminal import fitted
+    from lightning_tfm.cli.terminal import fit_width
     from lightning_tfm.runs.outcome import meanings
 
     lines: list[str] = []
@@ -138,7 +138,7 @@ def _help() -> str:
         lines += ["", f"{group}:", *(f"  {verb:14} {text}" for verb, (_, text) in found.items())]
     codes = [f"  {code:<14} {text}" for code, text in sorted(meanings().items())]
     usage = "usage: lightning-tfm COMMAND …; lightning-tfm COMMAND --help for its options"
-    return fitted("\n".join([usage, *lines, "", "exit codes:", *codes]), indent=17)
+    return fit_width("\n".join([usage, *lines, "", "exit codes:", *codes]), indent=17)
 
 
 if __name__ == "__main__":

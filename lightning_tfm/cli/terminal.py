@@ -62,7 +62,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     return "\n".join("  ".join(map(format, row, kinds)).rstrip() for row in rows)
 
 
-def fitted(text: str, indent: int) -> str:
+def fit_width(text: str, indent: int) -> str:
     """`text` with lines wider than the terminal continued below, indented by `indent` columns."""
     width = columns()
     if width is None:

@@ -14,7 +14,7 @@ from lightning_tfm.dashboard.run_page import RunPages, axes, fields_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
 from lightning_tfm.metrics import METRICS, PPL, Metric
 from lightning_tfm.plural_words import signed
-from lightning_tfm.runs.record import RunRecord, read
+from lightning_tfm.runs.record import RunRecord, read_record
 from lightning_tfm.watch.run_state import DEV, RunState
 
 MOST = KEYED
@@ -67,7 +67,7 @@ class DiffPages:
         sides = [Side(_called(seen, view, views), f"/run/{view.name}", i) for i, view in enumerate(views)]
         folders = [self._root / "runs" / view.name for view in views]
         records = [
-            found if isinstance(found := read(folder / "result.json"), RunRecord) else None for folder in folders
+            found if isinstance(found := read_record(folder / "result.json"), RunRecord) else None for folder in folders
         ]
         fields = _fields([fields_of(seen, view) for view in views])
         sentences, why = self._sentences([side.name for side in sides], folders, records)

@@ -32,8 +32,10 @@ OF_SCORE = ("nll", *(m.field for m in (*METRICS.values(), CHARACTER) if m.printe
 def fields(seen: Seen) -> dict[str, Field]:
     """All that are known of the runs seen, by name."""
     runs = seen.scored
-    found = [Field(name, kind, partial(_of_record, name)) for name, kind in _held(RunRecord).items() if kind != "text"]
-    found += [Field(name, kind, partial(_attribute, name)) for name, kind in _held(RunState).items()]
+    found = [
+        Field(name, kind, partial(_of_record, name)) for name, kind in _fields_of(RunRecord).items() if kind != "text"
+    ]
+    found += [Field(name, kind, partial(_attribute, name)) for name, kind in _fields_of(RunState).items()]
     found += [
         Field("run", "text", lambda run: run.name),
         Field("state", "text", lambda run: run.state, STATES),
@@ -66,7 +68,7 @@ def fields(seen: Seen) -> dict[str, Field]:
 
 
 @cache
-def _held(of: type) -> dict[str, Kind]:
+def _fields_of(of: type) -> dict[str, Kind]:
     """The numbers, texts and truths of a dataclass."""
     found: dict[str, Kind] = {}
     for name, hint in get_type_hints(of).items():
@@ -142,11 +144,11 @@ def typed(field: Field, value: Any, miniature: Miniature) -> str:
     divisors = {"model.N": miniature.depth, "training.steps": miniature.steps}
     divisor = (divisors | {f"model.{name}": miniature.width for name in WIDTHS}).get(field.name, 1)
     if value is None or divisor == 1:
-        return said(field, value)
+        return field_text(field, value)
     return typed_and_trained(value_in_words(value * divisor), value_in_words(value))
 
 
-def said(field: Field, value: Any) -> str:
+def field_text(field: Field, value: Any) -> str:
     """For a table; empty for none."""
     if field.kind == "time" and value is not None:
         return f"{datetime.fromtimestamp(value):%Y-%m-%d %H:%M}"

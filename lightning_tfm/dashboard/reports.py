@@ -122,12 +122,12 @@ class Reports:
 
     def _search(self, study: Search, now: str) -> str:
         """From its present storage; from trials.json if there is none."""
-        from lightning_tfm.queue.searches.results import found
+        from lightning_tfm.queue.searches.results import trials_and_importances
         from lightning_tfm.queue.storages.open import open_to_read
         from lightning_tfm.report.searches import trials
 
         try:
-            records = found(study, open_to_read(self._root, study.name))
+            records = trials_and_importances(study, open_to_read(self._root, study.name))
             made = trials.of_trials(study, *records, root=self._root)
         except UserError:
             if not (folder_of(self._root, study.name) / "trials.json").is_file():

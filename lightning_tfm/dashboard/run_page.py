@@ -12,7 +12,7 @@ from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.texts import of_the_end, over_time
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, in_words
-from lightning_tfm.runs.record import RunRecord, read
+from lightning_tfm.runs.record import RunRecord, read_record
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.watch.file_cache import read_attempts
@@ -58,7 +58,7 @@ class RunPages:
         if name not in seen.runs:
             raise NoSuchPage(f"there is no run '{name}'")
         folder, view = self._root / "runs" / name, seen.runs[name]
-        found = read(folder / "result.json")
+        found = read_record(folder / "result.json")
         record = found if isinstance(found, RunRecord) else None
         experiment = experiment_of(view.experiment)
         over = over_time(folder) if self._texts else []

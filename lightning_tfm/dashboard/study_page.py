@@ -152,7 +152,7 @@ class StudyPages:
             first = group is not None and row.group != group
             group = row.group
             own = [*zip(metrics, scores, strict=True)]
-            asked = _shown(more, [view for _, view in found[row.name]])
+            asked = _over_runs(more, [view for _, view in found[row.name]])
             made.append(RowView(row.name, row.label, change, first, found[row.name], ppl, own, against, asked))
         return made
 
@@ -172,7 +172,7 @@ def _more(seen: Seen, columns: str, miniature: Miniature) -> tuple[list[Asked], 
         return [], str(error)
 
 
-def _shown(more: list[Asked], views: Sequence[RunState | None]) -> list[Shown]:
+def _over_runs(more: list[Asked], views: Sequence[RunState | None]) -> list[Shown]:
     done = [view for view in views if view is not None and view.state == "finished"]
     values = [over_runs(field, done) for field, *_ in more]
     return [(value, written(value)) for value, (*_, written) in zip(values, more, strict=True)]
@@ -185,7 +185,7 @@ def _trial(study: Search, state: CellState, seen: Seen, more: list[Asked]) -> Tr
     shown = [_typed(trained, study, p.name) if trained else (NOTHING, NOTHING) for p in study.space]
     done = state.state == "done" and len(state.values) == len(study.objectives)
     scores: list[float | None] = list(state.values) if done else [None] * len(study.objectives)
-    return TrialView(state.cell.row, runs, shown, scores, _shown(more, [view for _, view in runs]))
+    return TrialView(state.cell.row, runs, shown, scores, _over_runs(more, [view for _, view in runs]))
 
 
 def _typed(trained: Experiment, study: Search, key: str) -> Shown:

@@ -54,7 +54,7 @@ def watch_attention(at: list[Place], note: Callable[[Place, Look], None]) -> Ite
     """`note` is called with what each of these attentions compares, at each of its calls while the block runs. What is
     compared is not changed; dropout of weights comes after it."""
     for place in at:
-        place.module.watch = partial(_told, note, place)
+        place.module.watch = partial(_notify, note, place)
     try:
         yield
     finally:
@@ -62,7 +62,7 @@ def watch_attention(at: list[Place], note: Callable[[Place, Look], None]) -> Ite
             del place.module.watch
 
 
-def _told(note: Callable[[Place, Look], None], place: Place, *seen: Any) -> None:
+def _notify(note: Callable[[Place, Look], None], place: Place, *seen: Any) -> None:
     note(place, Look(*seen))
 
 

@@ -13,7 +13,7 @@ from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.weights import scored
+from lightning_tfm.runs.weights import weights_to_score
 from lightning_tfm.training.module import TransformerModule
 
 BLOCK = 1024
@@ -55,7 +55,7 @@ class Trained:
                 f"({result.data.train[:12]}…): put the old store back, or run `fit` again"
             )
         module = TransformerModule(experiment, prepared.tokenizer.V)
-        module.transformer.load_state_dict(scored(folder, experiment))
+        module.transformer.load_state_dict(weights_to_score(folder, experiment))
         return cls(folder, prepared, module.eval())
 
     def translate(self, lines: Iterable[str], n_best: int = 1) -> Iterator[list[Translation]]:

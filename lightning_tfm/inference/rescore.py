@@ -37,7 +37,9 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     attempt = folder.claim()
     score = there if isinstance(there, Score) and not _damaged(path.parent, there) else None
     if score is None:
-        score = score_split(trained.module, text, split, experiment.evaluation, 0, 1, attempt, corpus_metrics.measured)
+        score = score_split(
+            trained.module, text, split, experiment.evaluation, 0, 1, attempt, corpus_metrics.corpus_scores
+        )
     assert score is not None, "this is rank 0"
     if not translated:
         attempt.release()
@@ -78,7 +80,7 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
         raise UserError(f"{folder.path}: its tokens are not the study's, in which lengths are measured")
     check_reach(replace(recorded, data=base.data), prepared, str(folder.path))
     attempt = folder.claim()
-    score_split(trained.module, text, split, base.evaluation, 0, 1, attempt, corpus_metrics.measured)
+    score_split(trained.module, text, split, base.evaluation, 0, 1, attempt, corpus_metrics.corpus_scores)
     attempt.release()
     return True
 

@@ -39,11 +39,11 @@ def softmaxes(trained: Trained, split: Split) -> dict[str, Any]:
         "lines": len(batches),
         "threshold": SATURATED,
         "counts": list(COUNTS),
-        **{when: measured(model, batches) for when, model in states.items()},
+        **{when: measure_softmax(model, batches) for when, model in states.items()},
     }
 
 
-def measured(transformer: SequenceModel, batches: list[Batch]) -> dict[str, list]:
+def measure_softmax(transformer: SequenceModel, batches: list[Batch]) -> dict[str, list]:
     """kind -> [layer][head][COUNTS]. Left out are restricted self-attention, whose blocks hold queries that are
     none, and what mixes other than by one softmax."""
     watched = [
@@ -68,7 +68,7 @@ def measured(transformer: SequenceModel, batches: list[Batch]) -> dict[str, list
                 T, S = look.weights.shape[2:]
                 keys_T = torch.full((T,), S) if look.mask is None else look.mask.expand(1, 1, T, S)[0, 0].sum(-1)
                 weights_HTS = look.weights.detach()[0]
-                total[place.kind, place.layer] += counted(weights_HTS, look.scores.grad[0], keys_T.double())
+                total[place.kind, place.layer] += count_saturation(weights_HTS, look.scores.grad[0], keys_T.double())
             seen.clear()
             transformer.zero_grad()
     found: dict[str, list] = {kind: [] for kind in KINDS}
@@ -77,7 +77,7 @@ def measured(transformer: SequenceModel, batches: list[Batch]) -> dict[str, list
     return found
 
 
-def counted(p_HTS: Tensor, gradient_HTS: Tensor, keys_T: Tensor) -> Tensor:
+def count_saturation(p_HTS: Tensor, gradient_HTS: Tensor, keys_T: Tensor) -> Tensor:
     """[H, COUNTS] of one sentence; queries that see only one key are left out. `keys_T`: how many each sees."""
     p, g = p_HTS.double(), gradient_HTS.double().abs().sum(-1)
     several = keys_T > 1

@@ -62,7 +62,7 @@ def looks_of(text: str) -> list[int]:
     return found
 
 
-def plain(judgement: Judgement, row: str) -> Answer:
+def answer_of_file(judgement: Judgement, row: str) -> Answer:
     """The table's verdict on a row, corrected over the rows of the file."""
     if row == judgement.base:
         raise UserError(f"--gate {row}: that is what the rows are compared with; name one of the others")
@@ -136,12 +136,12 @@ class Gate:
                 if not self.looks and self._key not in declared:
                     return self._plain()
                 test = declared.setdefault(self._key, {"looks": list(self.looks), "level": ALPHA, "found": {}})
-                answer = self._looked(test, test["looks"])
+                answer = self._answer_of_looks(test, test["looks"])
             kept.write()
         return answer
 
     def _plain(self) -> Answer:
-        return plain(judged(self.scores, self.aims[:1], self.base), self.row)
+        return answer_of_file(judged(self.scores, self.aims[:1], self.base), self.row)
 
     @property
     def _key(self) -> str:
@@ -150,7 +150,7 @@ class Gate:
     def _seeds(self, row: str) -> int:
         return len(self.scores.of(row, self.aims[0].name))
 
-    def _looked(self, test: dict[str, Any], looks: Sequence[int], all_of_base: bool = False) -> Answer:
+    def _answer_of_looks(self, test: dict[str, Any], looks: Sequence[int], all_of_base: bool = False) -> Answer:
         """The smallest p of all looks that the seeds allow, each over its share of the level. `all_of_base`: whether a
         look has all of base's seeds, and not as many as the row's."""
         if list(looks) != list(self.looks or looks if all_of_base else self.looks):
@@ -177,7 +177,7 @@ class Gate:
         first = _first(self.scores, n, {self.base: of_base})
         digest = _digest([first.of(row, self.aims[0].name) for row in (self.row, self.base)])
         if before is None:
-            tested = self._tested(first, share, test["level"])
+            tested = self._test_result(first, share, test["level"])
             before = test["found"][str(n)] = {"digest": digest, "seeds of base": of_base, **tested}
         if before["digest"] != digest:
             raise UserError(
@@ -185,7 +185,7 @@ class Gate:
             )
         return dict(before)
 
-    def _tested(self, scores: Scores, share: float, level: float) -> dict[str, Any]:
+    def _test_result(self, scores: Scores, share: float, level: float) -> dict[str, Any]:
         """{p, code, line}; outside a family p is corrected over the rows of the file, and level is ALPHA."""
         judgement = judged(scores, self.aims[:1], self.base, share=share)
         one = judgement.of(self.row)
@@ -224,7 +224,7 @@ class Gate:
                 f"{path}: '{self.row}' was tested at {test['looks'][0]} seeds, and has {have} now; to test a candidate "
                 f"again, declare its looks beforehand: --looks {test['looks'][0]},{have}"
             )
-        answer = self._looked(test, test["looks"], all_of_base=not self.looks)
+        answer = self._answer_of_looks(test, test["looks"], all_of_base=not self.looks)
         test["kept"] = test["kept"] or answer.code == KEEP
         family.content = {"rule": "LOND", "level": ALPHA, "candidates": most, "tested": tested}
         family.write()

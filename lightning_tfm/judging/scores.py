@@ -98,7 +98,7 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name.strip())
 
 
-def read(path: Path, aims: Sequence[Aim], row: str = "row", seed: str = "seed") -> Scores:
+def read_scores(path: Path, aims: Sequence[Aim], row: str = "row", seed: str = "seed") -> Scores:
     """`row`, `seed`: names of those columns. Raises UserError."""
     return gathered(str(path), records(path), aims, row, seed)
 

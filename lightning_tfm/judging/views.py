@@ -149,7 +149,7 @@ def _p(p: float) -> str:
 def notes(judgement: Judgement) -> list[str]:
     """What the numbers mean, and what is missing."""
     first, logs, to = judgement.aims[0], [one.name for one in judgement.aims if one.log], judgement.to
-    found = _apart(judgement)
+    found = _outlying_base(judgement)
     found += [
         "mean ± standard deviation (n-1)"
         + (f"; of {', '.join(logs)} the geometric mean, ± of logarithms in percent" if logs else "")
@@ -170,7 +170,7 @@ def notes(judgement: Judgement) -> list[str]:
     return [*found, *judgement.notes]
 
 
-def _apart(judgement: Judgement) -> list[str]:
+def _outlying_base(judgement: Judgement) -> list[str]:
     said = f"{judgement.base} may be what stands apart: {judgement.alone}; {CHEAPEST}"
     return [said] * bool(judgement.alone)
 
@@ -197,7 +197,7 @@ def sections(judgement: Judgement) -> list[Section]:
 
     main, dots = forest(judgement), Markup(seeds_picture(judgement).svg)
     figure = Markup(tag("div", wide(main), class_="forest"))
-    found = [main.title, main.scope, *_apart(judgement)]
+    found = [main.title, main.scope, *_outlying_base(judgement)]
     return [
         Section("forest", "Differences", [Text(found), *[Figures([(figure, "")])] * bool(main.lines)]),
         Section("rows", "Rows", [table(judgement, aim) for aim in judgement.aims]),

@@ -37,7 +37,7 @@ FREE = set(
 """operators that only move numbers, or make ones that depend on no input"""
 
 
-def sized(model: Model, d: int) -> Model:
+def at_width(model: Model, d: int) -> Model:
     """`model` at width d: as many heads, each of d / h."""
     return replace(model, d_model=d, d_k=d // model.h, d_v=d // model.h)
 
@@ -45,12 +45,12 @@ def sized(model: Model, d: int) -> Model:
 def measure(models: Sequence[Model], longest: int, machine: str) -> LayerTable:
     """`models` have one layer type each and equal sizes otherwise; texts have 64 pieces to `longest`, a power of 2."""
     began = time.perf_counter()
-    rows = [measured(model, longest) for model in models]
+    rows = [measure_layer(model, longest) for model in models]
     m = models[0]
     return LayerTable(m.d_model, m.h, m.kernel, m.neighbourhood, machine, time.perf_counter() - began, rows)
 
 
-def measured(model: Model, longest: int) -> LayerMeasures:
+def measure_layer(model: Model, longest: int) -> LayerMeasures:
     lengths = [64 << i for i in range(20) if 64 << i <= longest]
     layer = make_layer(model, None, False, 0)
     between, whole = exponents(model)
@@ -77,11 +77,11 @@ def exponents(model: Model) -> tuple[dict[str, Exponent], dict[str, Exponent]]:
     sizes, counts = [], []
     for n, d, reach in product(LENGTHS_COUNTED, WIDTHS_COUNTED, values):
         changes: dict[str, Any] = {field: reach} if field else {}
-        changed = replace(sized(model, d), **changes)
+        changed = replace(at_width(model, d), **changes)
         sizes.append([n, d, *([reach] if name else [])])
         counts.append(operations(changed, n))
     named = ["n", "d", *([name] if name else [])]
-    between, whole = (fitted(sizes, [count[i] for count in counts]) for i in (0, 1))
+    between, whole = (fit_exponents(sizes, [count[i] for count in counts]) for i in (0, 1))
     return dict(zip(named, between, strict=True)), dict(zip(named, whole, strict=True))
 
 
@@ -108,7 +108,7 @@ def _operations(model: Model, n: int) -> tuple[int, int]:
     return counter.get_total_flops(), linear
 
 
-def fitted(sizes: Sequence[Sequence[int]], counts: Sequence[int]) -> list[Exponent]:
+def fit_exponents(sizes: Sequence[Sequence[int]], counts: Sequence[int]) -> list[Exponent]:
     """Least squares of log count on log sizes, with twice the standard error: the misfit (record.Exponent)."""
     X = np.array([[1.0, *map(log, row)] for row in sizes])
     y = np.log(np.array(counts, dtype=float))
@@ -142,7 +142,7 @@ def seconds(model: Model, n: int) -> float:
 # --- dependencies ---
 
 
-def drawn(model: Model, number: int) -> nn.Module:
+def random_layer(model: Model, number: int) -> nn.Module:
     """A layer in float64, for which torch unrolls its recurrent cells, with weights at random."""
     layer = make_layer(model, None, False, number).double().requires_grad_(False)
     draw = torch.Generator().manual_seed(number)
@@ -173,7 +173,7 @@ class Chain(TorchDispatchMode):
 @torch.no_grad()
 def longest_chain(model: Model, n: int) -> int:
     """The most operators of a pass that wait for each other."""
-    layer, x_BTD = drawn(model, 0), torch.randn(1, n, model.d_model).double()
+    layer, x_BTD = random_layer(model, 0), torch.randn(1, n, model.d_model).double()
     with Chain() as chain, sdpa_kernel(SDPBackend.MATH):
         layer(x_BTD, None, False)
     return max(chain.depth.values())
@@ -185,7 +185,7 @@ def layers_until_all_see_all(model: Model, n: int) -> int | None:
     step_TS = None
     for number in range(MOST_LAYERS):
         if step_TS is None or not LAYERS.traits(model.layer).alike:
-            step_TS = support(drawn(model, number), n, model.d_model).astype(np.float32)
+            step_TS = support(random_layer(model, number), n, model.d_model).astype(np.float32)
         seen_TS = step_TS @ seen_TS > 0
         if seen_TS.all():
             return number + 1

@@ -37,7 +37,7 @@ Given = list[tuple[Dropout, Tensor]]
 
 
 @contextmanager
-def given(masks: Given) -> Iterator[None]:
+def masks_set(masks: Given) -> Iterator[None]:
     """These masks, in the block."""
     for dropout, keep in masks:
         dropout.keep = keep

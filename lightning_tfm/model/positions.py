@@ -202,10 +202,10 @@ class Shaw(BiasScheme):
 def look_up(scores_BHTR: Tensor, index_TS: Tensor) -> Tensor:
     """scores[b, h, t, index[t, s]] -> [B, H, T, S], as a product with zeros and ones: exact, and for a GPU, where the
     gradient of `gather` sorts all B * H * T * S entries to be the same in every run."""
-    return torch.einsum("bhtr,trs->bhts", scores_BHTR, chosen(index_TS, scores_BHTR.shape[3], scores_BHTR.dtype))
+    return torch.einsum("bhtr,trs->bhts", scores_BHTR, one_hot_index(index_TS, scores_BHTR.shape[3], scores_BHTR.dtype))
 
 
-def chosen(index_TS: Tensor, R: int, dtype: torch.dtype) -> Tensor:
+def one_hot_index(index_TS: Tensor, R: int, dtype: torch.dtype) -> Tensor:
     """[T, R, S]: 1 where index[t, s] is r, else 0."""
     return (index_TS[:, None] == torch.arange(R, device=index_TS.device)[:, None]).to(dtype)
 
@@ -220,7 +220,7 @@ class ShawValues(Shaw, ValueScheme):
     def values(self, weights_BHTS: Tensor, start: int) -> Tensor:
         T, S = weights_BHTS.shape[2:]
         index_TS = self.index(T, S, start, weights_BHTS.device)
-        chosen_TRS = chosen(index_TS, self.table_RV.shape[0], weights_BHTS.dtype)
+        chosen_TRS = one_hot_index(index_TS, self.table_RV.shape[0], weights_BHTS.dtype)
         return torch.einsum("bhts,trs->bhtr", weights_BHTS, chosen_TRS) @ self.table_RV
 
 

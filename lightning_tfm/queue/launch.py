@@ -14,7 +14,7 @@ from lightning_tfm.queue.devices import how_shared
 from lightning_tfm.queue.pool import Job, Pool
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.searches.sampling import shown
+from lightning_tfm.queue.searches.sampling import optuna_params
 from lightning_tfm.queue.slurm import Slurm, any_alive, submit
 from lightning_tfm.queue.storages.backends import remember, remembered
 from lightning_tfm.queue.storages.open import make_queue, open_queue
@@ -106,7 +106,7 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
         view.say(f"{job.study.name}: failed before, tried once more: {', '.join(found)}")
     shared = job.resources.share_files
     kept = (lambda name: RunFolder(job.root, name).finished()) if shared else (lambda name: True)
-    queue.enqueue(cells, kept, shown(job.study))
+    queue.enqueue(cells, kept, optuna_params(job.study))
     for run in (run for state in queue.states() for run in state.cell.runs):
         link(job.folder, run)
     return queue

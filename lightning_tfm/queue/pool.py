@@ -20,7 +20,7 @@ from lightning_tfm.queue.searches.sampling import SearchTrials, trials_of
 from lightning_tfm.queue.storages.backends import OUTAGES
 from lightning_tfm.queue.view import View
 from lightning_tfm.runs.folder import RunFolder, read_json
-from lightning_tfm.runs.outcome import in_a_line, named
+from lightning_tfm.runs.outcome import in_a_line, outcome_of
 from lightning_tfm.runs.process.attempt import Task, attempted, become_run
 from lightning_tfm.runs.process.forking import (
     STOP_SIGNALS,
@@ -327,4 +327,4 @@ def _ending(status: int, work: Work) -> tuple[str, str]:
         hint = " (out of memory?)" if status == -signal.SIGKILL and not why else ""
         return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{why and ': '}{why}"
     reason = run.outcome.reason if run.outcome else f"exit code {status}{where}, see the log"
-    return named(status), reason
+    return outcome_of(status), reason

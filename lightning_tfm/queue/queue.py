@@ -178,7 +178,7 @@ class Queue:
         with self._exclusive():
             self._drop_unnamed()
             for _ in range(PROPOSALS):
-                if self._left() < 1:
+                if self._budget_left() < 1:
                     return None
                 key = self._storage.create_new_trial(self._study_id)
                 number = self._storage.get_trial(key).number
@@ -335,9 +335,9 @@ class Queue:
     def done(self) -> bool:
         """Whether nothing is waiting or running, here or on another machine."""
         open_states = (TrialState.WAITING, TrialState.RUNNING)
-        return not self._trials(*open_states) and not self._orphans() and (not self.budget or self._left() < 1)
+        return not self._trials(*open_states) and not self._orphans() and (not self.budget or self._budget_left() < 1)
 
-    def _left(self) -> int:
+    def _budget_left(self) -> int:
         """Cells that a search may still make."""
         if self.noted(EXHAUSTED):
             return 0
@@ -419,7 +419,7 @@ class _Study(optuna.Study):
         return [t for t in found if t.params or not (t.state.is_finished() and t.user_attrs.get("change"))]
 
 
-def linked(study: Path, cell: Cell) -> str | None:
+def linked_run(study: Path, cell: Cell) -> str | None:
     """Training hash of the run that the study's folder names for the row and seed of `cell`; None where it has none."""
     found = read_json(study / "cells" / cell.row / f"{cell.seed}.json")
     return found["training_hash"] if found else None

@@ -82,7 +82,7 @@ def tuned(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> 
     states = work(tried, tried.cells(), root, resources, start=True)
     if lost := [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state != "done"]:
         raise UserError(f"study '{tried.name}': {', '.join(lost)} did not finish, so no value can be chosen")
-    choices = [chosen(tried, tuning, row, root) for row in study.rows]
+    choices = [best_value(tried, tuning, row, root) for row in study.rows]
     for line in words(tuning, choices, len(states)):
         print(line, file=sys.stderr)
     folder = folder_of(root, study.name)
@@ -112,7 +112,7 @@ def _cost(tried: Ablation, root: Path) -> dict[str, float]:
     return {"runs": len(records), "seconds": seconds, "flops": sum(record.flops for record in records)}
 
 
-def chosen(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> TunedRow:
+def best_value(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> TunedRow:
     """The row's value with the lowest mean dev PPL. Raises UserError where a run was not scored as the study scores."""
     found: dict[str, float] = {}
     for value, variant in zip(tuning.values, variants(tuning, [row]), strict=True):

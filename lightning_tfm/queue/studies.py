@@ -12,7 +12,7 @@ from lightning_tfm.watch.run_state import Runs
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 
 
-def recorded(study: Study, root: Path, runs: Runs) -> StudyState | None:
+def state_without_queue(study: Study, root: Path, runs: Runs) -> StudyState | None:
     """A table that came without a queue, as shown by its `runs`; None where none of them is finished."""
     cells = asked_cells(study, root) if isinstance(study, Ablation) else []
     found = Watch(root, study=study, runs=runs).look([CellState(cell) for cell in cells])
@@ -55,7 +55,7 @@ def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
             states = open_queue(root, name, say=lambda text: None).states()
             found = Watch(root, study=study, runs=runs).look(states) if states else None
         else:
-            found = recorded(study, root, runs)
+            found = state_without_queue(study, root, runs)
         if found is not None:
             counts = {word: number for word, number in found.counts.items() if number}
             whole = max(whole, len(found.cells)) if not study.budget else whole

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from lightning_tfm.config import Experiment, from_record
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
-from lightning_tfm.queue.queue import another_experiment, linked
+from lightning_tfm.queue.queue import another_experiment, linked_run
 from lightning_tfm.queue.searches.sampling import draw
 from lightning_tfm.queue.storages.open import has_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder
@@ -70,7 +70,7 @@ def check_table(study: Ablation, cells: list[Cell], root: Path, storage: str, au
         check_fixed(study.name, root)
     folder = folder_of(root, study.name)
     for cell in cells if has_queue(root, study.name, storage) else ():
-        there = linked(folder, cell)
+        there = linked_run(folder, cell)
         if there not in (None, cell.training_hash):
             raise UserError(another_experiment(study.name, cell, there))
 
@@ -94,7 +94,7 @@ def trials_of(search: Search, root: Path, storage: str) -> tuple[list[Cell], lis
     return cells, [run.cost for change in drawn for run in search.cell(0, change).runs], endings
 
 
-def measured(root: Path) -> Pace | None:
+def measured_pace(root: Path) -> Pace | None:
     """By the finished runs of a results folder; None where there is none."""
     records = [run.record for run in Runs(root, curves=False).all().values() if run.record]
     found = [

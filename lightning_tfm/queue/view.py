@@ -160,7 +160,7 @@ def picture(name: str, overview: StudyState) -> "RenderableType":
 
     parts: list[RenderableType] = [_runs(overview.running)] if overview.running else []
     if name:
-        parts += [_bar(name, overview), Text(_counted(overview), style="dim")]
+        parts += [_bar(name, overview), Text(_count_line(overview), style="dim")]
     elif overview.running:
         parts.append(_bar("", overview))
     return Constrain(Group(*parts), WIDEST)
@@ -212,6 +212,6 @@ def _bar(name: str, overview: StudyState) -> "RenderableType":
     return grid
 
 
-def _counted(overview: StudyState) -> str:
+def _count_line(overview: StudyState) -> str:
     counts = [words for words in overview.counted if not words.startswith("0 ")]
     return " · ".join(filter(None, (*counts, best_words(overview.best))))

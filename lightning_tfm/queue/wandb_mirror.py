@@ -21,7 +21,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED, numbers
 from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.runs.process.forking import children, forked, let_come
-from lightning_tfm.runs.record import CURVES, RunRecord, read, to_plain
+from lightning_tfm.runs.record import CURVES, RunRecord, read_record, to_plain
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
@@ -88,7 +88,7 @@ class Mirror:
         run.finish()
 
     def _follow(self, folder: RunFolder, cell: Cell) -> None:
-        found = read(folder.result)
+        found = read_record(folder.result)
         result = found if isinstance(found, RunRecord) else None
         curve = self._curves.setdefault(folder.training_hash, Curve(folder.metrics)).look()
         curve = Curve.of(folder.path, result) if result else curve
@@ -227,13 +227,13 @@ def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], 
 def send_verdicts(folder: Path, mode: Mode, group: str, found: Verdicts, say: Callable[[str], None]) -> None:
     """Send a study's verdicts at its end, from a separate process: trouble is reported, and harms nothing."""
     mirror = Mirror(folder, mode, group)
-    trouble = _end_of(forked(lambda: _apart(mirror, lambda: mirror.verdicts(found))), PATIENCE)
+    trouble = _end_of(forked(lambda: _in_process(mirror, lambda: mirror.verdicts(found))), PATIENCE)
     if trouble:
         again = with_out(f"lightning-tfm wandb replay {group}", folder.parents[1])
         say(f"W&B: the table of verdicts {trouble}{_where(trouble, folder)}; to send it: {again}")
 
 
-def _apart(mirror: Mirror, send: Callable[[], None]) -> int:
+def _in_process(mirror: Mirror, send: Callable[[], None]) -> int:
     """Body of a process that sends, in its own group, with its output in mirror.log; returns the exit code."""
     let_come()
     os.setpgid(0, 0)
@@ -332,4 +332,4 @@ def _be_mirror(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> i
                 time.sleep(0.05)
         mirror.close()
 
-    return _apart(mirror, follow)
+    return _in_process(mirror, follow)

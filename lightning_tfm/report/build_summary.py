@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric, printed
+from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric, paper_metrics
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.analyses.compute_multiplier import with_worth
@@ -65,7 +65,7 @@ def tabulate(study: Ablation, found: Found) -> Summary:
         seeds=study.seeds,
         corpus=study.base.data.corpus,
         languages=[language for language in study.base.data.languages if language],
-        clear={name: METRICS[name].clear for name in printed(study.base.data.translated)},
+        clear={name: METRICS[name].clear for name in paper_metrics(study.base.data.translated)},
         finished=finished,
         cells=finished + sum(one.reason != NOT_ASKED for one in missing),
         rows=rows,
@@ -103,7 +103,7 @@ def _row(
             else None
         )
 
-    scores = {n: known(METRICS[n]) or Scores(None, None, {}) for n in printed(exact.data.translated)}
+    scores = {n: known(METRICS[n]) or Scores(None, None, {}) for n in paper_metrics(exact.data.translated)}
     return SummaryRow(
         group=row.group,
         name=row.name,
@@ -112,7 +112,7 @@ def _row(
         ties=row.ties,
         values=values,
         blank=sorted(name for name in values if values[name] == base[name] and row.name != study.base_row),
-        parameters=counts.pop() if len(counts) == 1 else _counted(exact.model, study.data_of(row).V),
+        parameters=counts.pop() if len(counts) == 1 else _parameter_count(exact.model, study.data_of(row).V),
         n=n,
         diverged=diverged or None,
         flops=mean(record.flops for record in runs.values()) if runs else None,
@@ -128,7 +128,7 @@ def _row(
     )
 
 
-def _counted(model: Model, V: int) -> int | None:
+def _parameter_count(model: Model, V: int) -> int | None:
     try:
         return count_parameters(model, V)["total"]
     except UserError:  # a user-defined scheme, before its first record
@@ -151,7 +151,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     table, known = tabulate(cells.study, cells.records), cells.comparable
     every = [*table.rows, *(table.hidden or [])]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course and not cells.reference else [1.0]
-    if cells.reference and not _printed(table, cells.reference):  # the paper says nothing of differences to it
+    if cells.reference and not _in_paper(table, cells.reference):  # the paper says nothing of differences to it
         every = [replace(row, paper=Paper(None, None, None)) for row in every]
     paper, full_size = paper_differences(every, cells.against), _full_size(cells.study.base)
     names = [row.name for row in every if row.same_as is None]
@@ -163,7 +163,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
         missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
         row = replace(row, missing=missing, far_above=far.get(row.name, []))
         alone = row.name == cells.against or row.same_as
-        row = row if alone else _compared(row, evidence, paper, full_size, cells.reference or "base")
+        row = row if alone else _with_differences(row, evidence, paper, full_size, cells.reference or "base")
         if not alone and (row.diverged or cells.against in cells.diverged):
             row = _beside_diverged(row, cells.reference or "base")
         if row.name in cells.foreign and not row.same_as:
@@ -213,7 +213,7 @@ def _claims(
     called = {own_name(row): row.name for row in study.hidden} | {row.name: row.name for row in study.rows}
     primary = [{row: e for (row, m), e in look.items() if m == PPL.name and not e.untested} for look in looks]
     primary = [{name: e[row] for name, row in called.items() if row in e} for e in primary]
-    return claims.weigh(claims.asked([*called], study.base.model.h), list(zip(primary, shares, strict=True)))
+    return claims.weigh(claims.claims_of([*called], study.base.model.h), list(zip(primary, shares, strict=True)))
 
 
 def _full_size(base: Experiment) -> bool:
@@ -243,7 +243,7 @@ def _restricted(cells: Cells, look: Look) -> Cells:
     return replace(cells, filled=kept)
 
 
-def _printed(table: Summary, name: str) -> bool:
+def _in_paper(table: Summary, name: str) -> bool:
     """Whether the paper prints the row."""
     return any(row.paper.printed for row in table.rows if row.name == name)
 
@@ -263,7 +263,7 @@ def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[K
     return found
 
 
-def _compared(
+def _with_differences(
     row: SummaryRow, evidence: Mapping[Key, Evidence], paper: Mapping[Key, float], full_size: bool, to: str
 ) -> SummaryRow:
     """The row with its differences to the row `to`."""

@@ -118,7 +118,7 @@ def _of_table(study: Ablation, root: Path) -> list[Exported]:
         for seed in study.seeds:
             folder = RunFolder(root, training_hash(study.identity_of(row, seed)))
             run = Exported(study.name, row.name, seed, folder, values, None, text)
-            found += _scored(run, study.evaluation_of(row), study.base.data.dev)
+            found += _with_record(run, study.evaluation_of(row), study.base.data.dev)
     return found
 
 
@@ -133,11 +133,11 @@ def _of_search(study: Any, root: Path) -> list[Exported]:
         line = trials.get(cell["row"], {})
         change = {p.name: line[p.name] for p in study.space if p.name in line}
         run = Exported(study.name, cell["row"], cell["seed"], folder, change, None, study.prints.dev[:16])
-        found += _scored(run, evaluation_hash(study.base, study.prints.dev), study.base.data.dev)
+        found += _with_record(run, evaluation_hash(study.base, study.prints.dev), study.base.data.dev)
     return found
 
 
-def _scored(run: Exported, evaluation: str, split: str) -> list[Exported]:
+def _with_record(run: Exported, evaluation: str, split: str) -> list[Exported]:
     """The run with its record, if it is finished; none where that is damaged or scored by another evaluation; said."""
     if not run.folder.finished():
         return [run]

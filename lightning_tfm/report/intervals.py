@@ -81,7 +81,7 @@ def _mark(mark: Mark, x: Scale, y: float) -> str:
         if ends is not None:
             low, high = (x(min(max(v, x.low), x.high)) for v in ends)
             body += tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval")
-        body += verdict_icons.placed(mark.shape, x(mark.estimate), y)
+        body += verdict_icons.icon_at(mark.shape, x(mark.estimate), y)
     if mark.paper is not None:
         said += f", the paper {signed(mark.paper, 2)}"
     if mark.paper is not None and x.low <= mark.paper <= x.high:
@@ -97,4 +97,4 @@ def _far(mark: Mark, x: Scale, y: float) -> str:
     words = f"{signed(mark.estimate, 0)} {arrow}" if right else f"{arrow} {signed(mark.estimate, 0)}"
     at, inward = (x.end, -1) if right else (x.start, 1)
     text = label(at + inward * 16, y + 4, words, "end" if right else "start")
-    return verdict_icons.placed(mark.shape, at + inward * 6, y) + text
+    return verdict_icons.icon_at(mark.shape, at + inward * 6, y) + text

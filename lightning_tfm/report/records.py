@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from lightning_tfm.config import training_hash
-from lightning_tfm.corpus_metrics import Counted, counted, counter_of, signature_now
+from lightning_tfm.corpus_metrics import Counted, counter_class, counter_of, signature_now
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric, printed
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric, paper_metrics
 from lightning_tfm.report.stats import resampling
 from lightning_tfm.runs.divergence import Divergence, Undefined
 from lightning_tfm.runs.folder import RunFolder
@@ -165,7 +165,7 @@ class Cells:
             for cell in self.filled.values()
         ]
         whole = {name for name in METRICS if every and name in set.intersection(*every)}
-        whole |= {*printed(self.study.base.data.translated), *[WORD.name] * self.study.by_word}
+        whole |= {*paper_metrics(self.study.base.data.translated), *[WORD.name] * self.study.by_word}
         return [name for name in METRICS if name in whole]
 
     @property
@@ -219,7 +219,7 @@ class Cells:
 
 def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
     """What makes a score, as tested, from its sums, [..., X]."""
-    score = counted(metric).score if metric.counted else resampling.ratio
+    score = counter_class(metric).score if metric.counted else resampling.ratio
     return (lambda sums_X: np.log(score(sums_X))) if metric.counted and metric.log else score
 
 
@@ -356,7 +356,7 @@ def _sums(metric: Metric, scores: Path, split: str, counter: Counter) -> np.ndar
     packed = scores / counts_file(split, metric)
     if packed.is_file():
         table = np.array([[int(x) for x in line.split("\t")] for line in read_lines(packed)], dtype=np.float64)
-        if table.ndim != 2 or table.shape[1] != counted(metric).WIDTH:
+        if table.ndim != 2 or table.shape[1] != counter_class(metric).WIDTH:
             raise ValueError(f"{packed.name} is incomplete")
         return table
     hypotheses, count = read_lines(scores / f"{split}.hyp.txt"), counter(metric)

@@ -189,6 +189,6 @@ class SummaryRow:
         return self.word.difference if self.word and self.word.difference else self.ppl.difference
 
 
-def printed(rows: Sequence[SummaryRow]) -> list[Metric]:
+def paper_metrics(rows: Sequence[SummaryRow]) -> list[Metric]:
     """Of what the paper prints, what the rows are scored by."""
     return [METRICS[name] for name in PRINTED if any(name in row.scores for row in rows)]

@@ -92,7 +92,7 @@ def redrawn(
     return (loss_RD**2).mean(1), (drawn_RD != taken_R[:, None]).mean(1)
 
 
-def widened(d: Differences, loss_R: np.ndarray) -> Differences:
+def widen_by_selection(d: Differences, loss_R: np.ndarray) -> Differences:
     """The differences with the error of the choices. `loss_R`: in variances of one training, base first."""
     loss_R = loss_R * d.seed_variance
     more_R = loss_R + loss_R[..., BASE : BASE + 1]

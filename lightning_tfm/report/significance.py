@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, printed
+from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, paper_metrics
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report import selection_error
 from lightning_tfm.report.records import Boots, Cells, FilledCell
@@ -43,7 +43,7 @@ def weigh_rows(
     found: dict[Key, Evidence] = {}
     for name in (name for name in cells.metrics if METRICS[name].more):  # each separately: it changes no other interval
         found |= _weigh(cells, names, [name], *rest)
-    every = printed(cells.study.base.data.translated)
+    every = paper_metrics(cells.study.base.data.translated)
     if not cells.study.by_word:
         return _weigh(cells, names, every, *rest) | found
     alike = [name for name in names if name not in cells.foreign]
@@ -72,7 +72,7 @@ def _weigh(
     chosen = selection_error.weigh(cells.tuning, {row: [c.value("ppl") for c in of] for row, of in runs.items()})
     loss_R = np.array([chosen[name].loss if name in chosen else 0.0 for name in order])
     for metric, without in parts.items():
-        d = selection_error.widened(without, loss_R)
+        d = selection_error.widen_by_selection(without, loss_R)
         p_R = np.where((n_R >= statistics.LEAST) & (n_R[0] >= statistics.LEAST), d.p, np.nan)
         printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
         tau = METRICS[metric].clear

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.runs.record import Git, Machine, without_folders
-from lightning_tfm.runs.rng_check import said
+from lightning_tfm.runs.rng_check import rng_note
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
 
@@ -74,7 +74,7 @@ def inexact(e: Experiment, hardware: Hardware) -> list[str]:
     """What may keep another machine from the same numbers up to the order of sums."""
     from lightning_tfm.training.precision import uses_gpu
 
-    reasons = [found] if (found := said()) else []
+    reasons = [found] if (found := rng_note()) else []
     if e.training.masks == "device" and e.model.P_drop:
         reasons.append("dropout masks come from the device's generator: equal in distribution only")
     if hardware.products != "torch":

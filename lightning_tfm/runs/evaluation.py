@@ -14,7 +14,7 @@ from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.sources.length_buckets import LongText
 from lightning_tfm.runs.folder import Attempt
 from lightning_tfm.runs.record import Measure, Score, to_plain
-from lightning_tfm.runs.weights import scored
+from lightning_tfm.runs.weights import weights_to_score
 from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
@@ -102,7 +102,7 @@ def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared, measured: Me
     Raises UserError where the weights are gone.
     """
     module = TransformerModule(e, prepared.tokenizer.V)
-    module.transformer.load_state_dict(scored(attempt.folder, e))
+    module.transformer.load_state_dict(weights_to_score(attempt.folder, e))
     attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")
     score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, attempt, measured)
 

@@ -29,7 +29,7 @@ from lightning_tfm.atomic_io import (
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.process.process_id import Owner, me
 from lightning_tfm.runs.record import Called, Claimed, Outcome, Progress, RunRecord, Small, read_small
-from lightning_tfm.runs.record import read as read_record
+from lightning_tfm.runs.record import read_record as read_record
 from lightning_tfm.schema import infinite_as_text
 
 GRACE = 120.0

@@ -6,7 +6,7 @@ from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.runs.record import Parameters
 
 
-def counted(model: SequenceModel) -> Parameters:
+def count_by_part(model: SequenceModel) -> Parameters:
     """Trainable numbers by part, also with user-defined classes."""
     sums = {"embedding": 0, "encoder": 0, "decoder": 0, "positions": 0}
     for name, parameter in model.named_parameters():

@@ -66,7 +66,7 @@ def say_how(command: str) -> None:
     print(f"stopped; to resume: {command}", file=sys.stderr)
 
 
-def named(code: int) -> str:
+def outcome_of(code: int) -> str:
     """The outcome of an exit code; an unknown one is a failure."""
     names = {number: name for name, number in EXIT_CODES.items()} | dict.fromkeys(STOPPED, "interrupted")
     return names.get(code, "failed")

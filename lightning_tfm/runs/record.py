@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from annotated_types import Ge, Lt
 
 from lightning_tfm.runs.process.process_id import Owner
-from lightning_tfm.schema import Flaw, Kept, Kind, Number, Overflowing, infinite_as_text, made
+from lightning_tfm.schema import Flaw, Kept, Kind, Number, Overflowing, infinite_as_text, make_from
 from lightning_tfm.sums import KEY, has_checksum, intact
 
 FINISHED = "finished"
@@ -334,7 +334,7 @@ def to_plain(record: RunRecord | Score) -> dict[str, Any]:
     return plain
 
 
-def read(path: Path) -> RunRecord | Missing:
+def read_record(path: Path) -> RunRecord | Missing:
     """The record in `path` (a run's result.json), checked: its numbers are usable, and it is of this run."""
     found = _read(path, from_plain)
     if isinstance(found, RunRecord) and found.training_hash[:16] != path.parent.name:
@@ -446,15 +446,15 @@ def _loaded(text: bytes) -> Any:
 def _of_file(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
     """Raises Flaw. `text`: the whole file, where it holds nothing else; it is read faster."""
     with suppress(Flaw):  # a null that means a default
-        return made(kind, plain, text)
-    return made(kind, _told(plain))
+        return make_from(kind, plain, text)
+    return make_from(kind, _without_nulls(plain))
 
 
-def _told(plain: Any) -> Any:
+def _without_nulls(plain: Any) -> Any:
     """The content of a record without its nulls."""
     if isinstance(plain, dict):
-        return {key: _told(value) for key, value in plain.items() if value is not None}
-    return [_told(value) for value in plain] if isinstance(plain, list) else plain
+        return {key: _without_nulls(value) for key, value in plain.items() if value is not None}
+    return [_without_nulls(value) for value in plain] if isinstance(plain, list) else plain
 
 
 def without_folders(word: str) -> str:

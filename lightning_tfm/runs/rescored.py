@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
+from lightning_tfm.runs.record import Missing, RunRecord, Score, read_record, read_score
 
 OTHERWISE = "scored by a different evaluation (decoding, weights or dev set)"
 """why a record does not belong in a study whose dev text it has not been scored on, or not so"""
@@ -38,7 +38,7 @@ def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | M
 
     The reader checks whether its score is of this evaluation: `RunRecord.scored_by`.
     """
-    found, later = read(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
+    found, later = read_record(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
     return found if isinstance(found, Missing) else with_score(found, later)
 
 
@@ -49,7 +49,7 @@ def _alike(one: Score, other: Score) -> bool:
 
 def read_as_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
     """The record with a dev score of this evaluation; else why there is none."""
-    found, later = read(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
+    found, later = read_record(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
     return found if isinstance(found, Missing) else as_scored(found, later, evaluation)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from lightning_tfm.bleu import Score
 from lightning_tfm.config import Evaluation, Experiment, Hardware, to_dict
 from lightning_tfm.runs.environment import git_state, inexact, machine, versions
-from lightning_tfm.runs.model_stats import counted, run_flops
+from lightning_tfm.runs.model_stats import count_by_part, run_flops
 from lightning_tfm.runs.record import RunRecord, Seconds, Segment, Texts, TrainSeconds, segments, to_plain
 from lightning_tfm.runs.train import Made, Run
 from lightning_tfm.sums import of_files, signed
@@ -26,9 +26,9 @@ class Result:
     @staticmethod
     def measured(how: Evaluation, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
         """As counting.measured, which only a run that names further metrics loads."""
-        from lightning_tfm.corpus_metrics import measured
+        from lightning_tfm.corpus_metrics import corpus_scores
 
-        return measured(how, hypotheses, references)
+        return corpus_scores(how, hypotheses, references)
 
     def begin(self, run: Run, step: int) -> Tally:
         return Tally(*attempt_provenance(run.experiment, run.hardware, run.attempt.number, step))
@@ -48,7 +48,7 @@ def _record(run: Run, made: Made) -> RunRecord:
         training_hash=run.folder.training_hash,
         identity=run.identity,
         experiment=to_dict(e),
-        parameters=counted(model),
+        parameters=count_by_part(model),
         V=prepared.tokenizer.V,
         steps=e.training.steps,
         target_tokens=target,

@@ -23,12 +23,12 @@ def first_draws() -> dict[str, str]:
     return {name: hashlib.sha256(drawn.tobytes()).hexdigest()[:16] for name, drawn in made.items()}
 
 
-def changed() -> list[str]:
+def changed_methods() -> list[str]:
     """The methods whose draws no longer match those written here."""
     return [name for name, digest in first_draws().items() if digest != FIRST[name]]
 
 
-def said() -> str:
+def rng_note() -> str:
     """A line for a record and for people where draws have changed, else empty."""
-    names = ", ".join(changed())
+    names = ", ".join(changed_methods())
     return f"NumPy {version('numpy')} draws other numbers ({names}): other initial weights and orders" * bool(names)

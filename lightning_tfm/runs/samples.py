@@ -39,10 +39,10 @@ class Samples:
         """Translate after this step, leaving the module in its mode. Raises StaleAttempt, OSError."""
         if not self._begun:
             self._begin(step)
-        self._append({"step": step, "translations": self._translated(module)})
+        self._append({"step": step, "translations": self._translate(module)})
 
     @torch.no_grad()
-    def _translated(self, module: TransformerModule) -> list[str]:
+    def _translate(self, module: TransformerModule) -> list[str]:
         sides = [self._dev.source(i) for i in self._lines], [self._dev.target(i) for i in self._lines]
         batch = module.transfer_batch_to_device(make_batch(*sides, np.array(self._lines)), module.device, 0)
         training = module.training
@@ -59,7 +59,7 @@ class Samples:
         """Drop what came after the checkpoint from which this attempt started."""
         self._begun = True
         try:
-            kept = b"".join(line for line in self._known() if json.loads(line)["step"] < step)
+            kept = b"".join(line for line in self._existing_lines() if json.loads(line)["step"] < step)
         except (ValueError, KeyError, TypeError):  # damaged: data only for display must not end a training
             kept = b""
         if not kept:
@@ -68,7 +68,7 @@ class Samples:
             kept = _line({"step": 0, "lines": self._lines} | texts)
         self._attempt.write(self._path, kept)
 
-    def _known(self) -> list[bytes]:
+    def _existing_lines(self) -> list[bytes]:
         """The existing lines, except a last one that was cut off."""
         data = self._path.read_bytes() if self._path.is_file() else b""
         return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)

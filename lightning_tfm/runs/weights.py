@@ -13,7 +13,7 @@ from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.training.weight_files import load
 
 
-def scored(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
+def weights_to_score(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
     """Those that the evaluation of `e` requires. Raises UserError, DamagedFile."""
     return averaged(folder, e) if e.evaluation.weights == "average" else last(folder, e)
 

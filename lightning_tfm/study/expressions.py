@@ -45,7 +45,7 @@ def untied(change: dict[str, Any], where: str) -> dict[str, Any]:
 
             check_solve(key, value, where)
         elif isinstance(value, dict):
-            _parsed(key, value, where)
+            _parse_tie(key, value, where)
     return {key: value for key, value in change.items() if not isinstance(value, dict)}
 
 
@@ -57,7 +57,7 @@ def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, 
     change = {key: value for key, value in change.items() if _acts(base, value)}
     solved = [key for key, value in change.items() if _is_solved(value)]
     tied = {key: value for key, value in change.items() if isinstance(value, dict) and key not in solved}
-    trees = {key: _parsed(key, value, where) for key, value in tied.items()}
+    trees = {key: _parse_tie(key, value, where) for key, value in tied.items()}
     if not trees and not solved:
         return change
     for key, name in ((key, name) for key, tree in trees.items() for name in _names(tree) if name in solved):
@@ -94,7 +94,7 @@ def _acts(base: Experiment, value: Any) -> bool:
     return not isinstance(value, dict) or IF not in value or bool(_field(base, value[IF]))
 
 
-def _parsed(key: str, value: dict[str, Any], where: str) -> ast.expr:
+def _parse_tie(key: str, value: dict[str, Any], where: str) -> ast.expr:
     """The expression of a tie, all its names and operations known."""
     if list(value) not in ([TIE], [OF_BASE], [TIE, IF], [OF_BASE, IF]):
         raise UserError(f"{where}: {key}={value!r}: expected a value, {{{TIE}: EXPRESSION}} or {{{OF_BASE}: NUMBER}}")

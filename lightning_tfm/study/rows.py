@@ -12,7 +12,7 @@ from annotated_types import Gt, MinLen
 from lightning_tfm.config import Data, Experiment, override
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import GONE, refuse
-from lightning_tfm.schema import Flaw, Number, Schema, made
+from lightning_tfm.schema import Flaw, Number, Schema, make_from
 from lightning_tfm.study import expressions
 from lightning_tfm.study.cell import SOLVE
 from lightning_tfm.study.command import with_out
@@ -166,7 +166,7 @@ def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:
 def _row(file: YamlFile, name: str, values: Any) -> Row:
     where = f"{file.where(name)}: row '{name}'"
     try:
-        line = made(_Line, values)
+        line = make_from(_Line, values)
     except Flaw as flaw:
         raise UserError(f"{file.where(name, *flaw.keys)}: row '{name}': {flaw}") from None
     change = line.change | _solved(line, where)

@@ -82,10 +82,10 @@ class Settings:
     @property
     def exact(self) -> Experiment:
         """The experiment at its true sizes, checked. Raises UserError."""
-        return checked(self.experiment, self.row.name if self.row else "experiment")
+        return check_experiment(self.experiment, self.row.name if self.row else "experiment")
 
 
-def checked(experiment: Experiment, row: str) -> Experiment:
+def check_experiment(experiment: Experiment, row: str) -> Experiment:
     """`experiment` at its true sizes. Raises UserError where values contradict each other, naming `row`."""
     check_steps(experiment, row)
     exact = experiment.scaled(row)
@@ -114,7 +114,7 @@ def load_experiment(*files: str | Path, row: str | None = None, seed: int | None
     return found.experiment
 
 
-def _foreign(name: str) -> bool:
+def _is_foreign(name: str) -> bool:
     from lightning_tfm.study.suggestions import FOREIGN  # only where something is wrong
 
     return name in FOREIGN
@@ -162,7 +162,7 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
                 sections[part][name] = getattr(SECTIONS[part], name)
             continue
         section, _, name = ("training.seed" if key == "seed" and type(value) is int else key).partition(".")
-        if section in sections and name and (hasattr(SECTIONS[section], name) or not _foreign(name)):
+        if section in sections and name and (hasattr(SECTIONS[section], name) or not _is_foreign(name)):
             try:
                 sections[section][name] = getattr(from_dict(SECTIONS[section], {name: value}, section), name)
             except UserError as error:
@@ -180,11 +180,11 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
             files = value if key == "rows" else [*files, *value]
         else:
             refuse(key, where=where)
-            from lightning_tfm.study.suggestions import meant
+            from lightning_tfm.study.suggestions import suggestion
 
             fields_of = [f"{part}.{f.name}" for part, cls in SECTIONS.items() for f in fields(cls)]
-            valid = [*(fields_of if _foreign(key.rpartition(".")[2]) else [*SECTIONS, "rows"]), *PLAIN]
-            raise UserError(f"{where}: unknown key '{key}' (value {value!r}): {meant(key, valid)}")
+            valid = [*(fields_of if _is_foreign(key.rpartition(".")[2]) else [*SECTIONS, "rows"]), *PLAIN]
+            raise UserError(f"{where}: unknown key '{key}' (value {value!r}): {suggestion(key, valid)}")
     hardware = from_dict(Hardware, sections.pop("trainer"))
     check_hardware(hardware)
     experiment = from_dict(Experiment, sections)

@@ -18,7 +18,7 @@ from lightning_tfm.config import (
     training_identity,
 )
 from lightning_tfm.errors import UserError
-from lightning_tfm.schema import Kept, made
+from lightning_tfm.schema import Kept, make_from
 from lightning_tfm.study.cell import Cell, Plan, predicted_cost
 from lightning_tfm.study.rows import (
     WORDS,
@@ -320,7 +320,7 @@ class Ablation(Study):
         """This study, or with the rows that another process has added to study.json since."""
         if any(row.name == cell.row for row in self.rows):
             return self
-        return made(Ablation, fields_of(json.loads((root / "studies" / self.name / "study.json").read_bytes())))
+        return make_from(Ablation, fields_of(json.loads((root / "studies" / self.name / "study.json").read_bytes())))
 
     def to_plain(self) -> dict[str, Any]:
         return {

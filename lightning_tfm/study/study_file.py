@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from lightning_tfm.atomic_io import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.schema import Flaw, Kept, made, with_control
+from lightning_tfm.schema import Flaw, Kept, make_from, with_control
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import SCHEMA, Ablation, Study, fields_of
@@ -79,10 +79,10 @@ def load_as(kind: type[AnyStudy], root: Path, name: str) -> AnyStudy:
 def from_plain(plain: Any, where: Path | str) -> Study:
     """The study in the content of a study.json. Raises UserError."""
     try:
-        if (schema := made(_Written, plain).schema) != SCHEMA:
+        if (schema := make_from(_Written, plain).schema) != SCHEMA:
             raise UserError(f"{where}: schema {schema}, this version reads {SCHEMA}")
         kind = Search if plain.get("kind") == Search.KIND else Ablation
-        found = made(kind, fields_of(plain))
+        found = make_from(kind, fields_of(plain))
     except Flaw as flaw:
         raise UserError(f"{where}: not a study definition ({flaw})") from None
     if text := with_control(plain):

@@ -40,7 +40,7 @@ VERBS = {
 FOREIGN = frozenset(" ".join(ALIASES.values()).split())
 
 
-def meant(key: str, valid: Iterable[str]) -> str:
+def suggestion(key: str, valid: Iterable[str]) -> str:
     """A clause that names what `key` may mean: a field by its own name or other tools' name for it, or one like it."""
     word, whole = _last(key), {name.lstrip("-"): name for name in valid}
     if word in FORMATS and "format" in whole:

@@ -22,7 +22,7 @@ from lightning_tfm.study import expressions
 from lightning_tfm.study.file_kind import expect
 from lightning_tfm.study.rows import MAY, Paper, Row, not_of_rows, one_line
 from lightning_tfm.study.space import CANNOT, LISTS_ONLY, Parameter, Spec, Values, grid, read_parameter
-from lightning_tfm.yaml_files import YamlFile, checked, read_yaml
+from lightning_tfm.yaml_files import YamlFile, parse_as, read_yaml
 
 __all__ = ["Parameter", "Pruner", "SearchFile", "Sweep", "grid", "is_search", "read_search", "read_sweep"]
 
@@ -262,7 +262,7 @@ def is_search(file: YamlFile) -> bool:
 def read_sweep(path: str | Path) -> Sweep:
     """An ablation. Raises UserError naming file, line, key, value and the nearest valid key."""
     file = read_yaml(path)
-    asked = checked(_Ablation, file)
+    asked = parse_as(_Ablation, file)
     if asked.method != "grid":
         raise UserError(f"{file.where('method')}: method={asked.method!r}: an ablation needs 'grid'")
     if asked.metric is not None:
@@ -306,7 +306,7 @@ def read_sweep(path: str | Path) -> Sweep:
 def read_search(path: str | Path) -> SearchFile:
     """A search. Raises UserError naming file, line, key, value and the nearest valid key; `space` reads further."""
     file = read_yaml(path)
-    asked = checked(_Search, file)
+    asked = parse_as(_Search, file)
     if not asked.parameters:
         raise UserError(f"{file.where('parameters')}: parameters={{}}: expected names with values")
     goal = asked.metric.goal or "minimize"  # W&B's default
@@ -388,7 +388,7 @@ def _beside(path: Path, kind: type[Beside]) -> tuple[YamlFile | None, Beside]:
     if not beside.is_file():
         return None, kind()
     file = read_yaml(beside)
-    asked = checked(kind, file)
+    asked = parse_as(kind, file)
     for key in ("title", "question"):
         one_line(getattr(asked, key), key, file.where(key))
     return file, asked

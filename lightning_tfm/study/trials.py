@@ -9,7 +9,7 @@ from typing import Any
 from lightning_tfm.config import typed_and_trained
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import numeral
-from lightning_tfm.schema import OPTIONAL, Flaw, Kept, made
+from lightning_tfm.schema import OPTIONAL, Flaw, Kept, make_from
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.search import BASE, Search
 
@@ -123,7 +123,7 @@ class Importance(Kept):
     def of_line(cls, line: Mapping[str, Any], path: object) -> "Importance":
         """The importance of an entry of `path`. Raises UserError."""
         try:
-            return made(cls, {key.replace(" ", "_"): value for key, value in line.items()})
+            return make_from(cls, {key.replace(" ", "_"): value for key, value in line.items()})
         except Flaw as flaw:
             raise UserError(f"{path}: an importance is malformed ({flaw})") from None
 

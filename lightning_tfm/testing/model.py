@@ -15,7 +15,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model import causality_check
 from lightning_tfm.model.beam_search import CachedDecoder
 from lightning_tfm.model.causality_check import CHANGED, SOURCES, TARGETS, V, pad
-from lightning_tfm.model.dropout import given
+from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.model.user_init import SET, origins_in_words
 from lightning_tfm.registry import KINDS
@@ -176,7 +176,7 @@ class ModelSuite:
             source_keep, target_keep = ((normal(*shape, sizes.d_model) > 0).double() / 0.7 for shape in shapes)
             masks = zip(model.dropouts(), [*source_keep, *target_keep], strict=True)
             model.train()
-            with torch.random.fork_rng(devices=[]), given(list(masks)):
+            with torch.random.fork_rng(devices=[]), masks_set(list(masks)):
                 results = [(torch.manual_seed(seed), model(source, target))[1] for seed in (1, 2)]
             assert torch.equal(*results), "two passes with the same dropout masks differ"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lightning_tfm.atomic_io import TEMPORARY
-from lightning_tfm.training.weight_files import owner_of, put, seal, serialised
+from lightning_tfm.training.weight_files import owner_of, seal, serialised, write_weights
 
 KEPT_CHECKPOINTS = 2
 """if the newest is torn or damaged, the one before it exists"""
@@ -66,7 +66,7 @@ class Writer:
             half = half_of(path)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                put(seal(copy, owner_of(path, self._run)), half)
+                write_weights(seal(copy, owner_of(path, self._run)), half)
                 self.record.commit(half, path)
                 then()
             except BaseException as error:  # for the thread that trains

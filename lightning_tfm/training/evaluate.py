@@ -49,7 +49,9 @@ def score_batch(module: "TransformerModule", batch: Batch) -> dict[int, Line]:
     return {line: Line(*values) for line, *values in zip(batch.index_B.tolist(), nll, tokens, strict=True)}
 
 
-def translated(module: "TransformerModule", local: dict[int, Line], batches: list[Batch], how: Evaluation) -> dict:
+def with_translations(
+    module: "TransformerModule", local: dict[int, Line], batches: list[Batch], how: Evaluation
+) -> dict:
     """Scored lines, with their best translations."""
     with of_weights(module.device):
         found = module.backend.translate(module.transformer, batches, how)
@@ -92,6 +94,6 @@ def evaluate_lines(
     for batch in batches:
         local |= score_batch(module, module.transfer_batch_to_device(batch, module.device, 0))
     if how is not None:
-        local = translated(module, local, batches, how)
+        local = with_translations(module, local, batches, how)
     module.train(training)
     return all_lines(local, n)

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from lightning_tfm.config import Experiment, from_record, to_dict
 from lightning_tfm.data.batch import Batch, Step
-from lightning_tfm.model.dropout import given
+from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.model.user_init import begin
 from lightning_tfm.registry import own_parts
 from lightning_tfm.training.backend import Backend, Draw
-from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translated
+from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, with_translations
 from lightning_tfm.training.lightning_log import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
 from lightning_tfm.training.masks import SentenceMasks
@@ -104,7 +104,7 @@ class TransformerModule(pl.LightningModule):
         if own_parts(m) or (not keyed and (m.P_drop or m.drops_inside)):  # what draws by itself begins anew
             begin("device masks", t.seed, step, int(batch.index_B[0]))
         masks = self.masks.given(step, batch, model, self._draw()) if keyed else []
-        with given(masks), self.backend.around():
+        with masks_set(masks), self.backend.around():
             x_ND, y_N = self._target_rows(batch)
         return self.backend.loss(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
 
@@ -159,7 +159,7 @@ class TransformerModule(pl.LightningModule):
         self.lines |= score_batch(self, batch)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self.lines |= translated(self, score_batch(self, batch), [batch], self.experiment.evaluation)
+        self.lines |= with_translations(self, score_batch(self, batch), [batch], self.experiment.evaluation)
 
     def on_validation_epoch_end(self) -> None:
         self.log("val_ppl", perplexity(self.gather_lines()).ppl, prog_bar=True)

@@ -48,10 +48,10 @@ def seal(buffer: io.BytesIO, owner: str) -> memoryview:
 
 def write(value: Any, path: Path) -> None:
     """`torch.save` by way of memory. Raises OSError and leaves nothing where the disk is full."""
-    put(serialised(value).getbuffer(), path)
+    write_weights(serialised(value).getbuffer(), path)
 
 
-def put(data: memoryview, path: Path) -> None:
+def write_weights(data: memoryview, path: Path) -> None:
     """Raises OSError and leaves nothing where the disk is full."""
     try:
         path.write_bytes(data)

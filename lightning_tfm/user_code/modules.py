@@ -167,13 +167,13 @@ def _distributed() -> Collection[str]:
 
 def _imports(file: Path, source: bytes, package: str) -> frozenset[str]:
     try:
-        return _named(source, package)
+        return _imported_names(source, package)
     except (SyntaxError, ValueError) as error:
         raise UserError(f"{file}: your own class imports it, and it is not Python ({error})") from error
 
 
 @lru_cache(1024)
-def _named(source: bytes, package: str) -> frozenset[str]:
+def _imported_names(source: bytes, package: str) -> frozenset[str]:
     """What the imports of a module inside `package` name: modules, and what they take from them."""
     return frozenset(name for node in ast.walk(ast.parse(source)) for name in _of(node, package) if name)
 

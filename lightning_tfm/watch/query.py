@@ -74,7 +74,7 @@ def find_runs(text: str, fields: Mapping[str, Field], runs: Sequence[Any]) -> tu
     columns = list({field.name: field for field in named.values()}.values())
     words = [_quoted(named[token].name) if token in named else token for token in tokens]
     try:
-        return [runs[i] for i in _found(" ".join(words), columns, runs)], columns
+        return [runs[i] for i in _matching_indices(" ".join(words), columns, runs)], columns
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise UserError(_explained(str(error), fields)) from None
 
@@ -127,7 +127,7 @@ def _check_value(field: Field, value: str, runs: Sequence[Any], exact: bool) -> 
             raise UserError(f"no run has the {field.name} '{text}': {nearest(text, held)}")
 
 
-def _found(where: str, columns: Sequence[Field], runs: Sequence[Any]) -> list[int]:
+def _matching_indices(where: str, columns: Sequence[Field], runs: Sequence[Any]) -> list[int]:
     """Places of the runs."""
     base, until = sqlite3.connect(":memory:"), time.monotonic() + SECONDS
 

@@ -14,7 +14,7 @@ from typing import Any
 import lightning_tfm
 from lightning_tfm.atomic_io import replacing
 from lightning_tfm.runs.record import Called, Machine, Parameters, RunRecord, Texts
-from lightning_tfm.schema import Flaw, Kept, as_json, made
+from lightning_tfm.schema import Flaw, Kept, as_json, make_from
 
 READERS = ("watch/run_cache.py", "watch/run_state.py", "runs/record.py", "runs/divergence.py")
 """files of the package that decide what is kept: what other versions of these wrote is read again"""
@@ -88,14 +88,14 @@ class Memory:
 
     def _load(self, file: Path) -> None:
         with file.open("rb") as lines:
-            head = made(Head, None, next(lines, b"{}"))
+            head = make_from(Head, None, next(lines, b"{}"))
             if head.made_by != _made_by():
                 return
             sections = [(name, self._section(name, section)) for name, section in head.sections]
             for line in lines:
-                run = made(Finished, None, line)
+                run = make_from(Finished, None, line)
                 self._slim(run.record, dict(sections[place] for place in run.sections))
-                _set(run, sections=[])
+                _set_in_place(run, sections=[])
                 self._known[run.record.training_hash[:16]] = run
 
     def recall(self, name: str, mark: str) -> Finished | None:
@@ -112,10 +112,10 @@ class Memory:
         host, total = record.hardware.host, record.parameters.total
         for score in record.scores.values():
             signature, evaluation = (self._once(text, text) for text in (score.signature, score.evaluation_hash))
-            _set(score, signature=signature, evaluation_hash=evaluation, by_length=None, files=NONE)
-        _set(record, experiment=experiment, hardware=self._once(host, Machine(host=host)))
-        _set(record, data=self._once(("dev", record.data.dev), Texts(dev=record.data.dev)))
-        _set(record, parameters=self._once(total, Parameters(total=total)), **DROPPED)
+            _set_in_place(score, signature=signature, evaluation_hash=evaluation, by_length=None, files=NONE)
+        _set_in_place(record, experiment=experiment, hardware=self._once(host, Machine(host=host)))
+        _set_in_place(record, data=self._once(("dev", record.data.dev), Texts(dev=record.data.dev)))
+        _set_in_place(record, parameters=self._once(total, Parameters(total=total)), **DROPPED)
         return record
 
     def experiment(self, plain: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Memory:
         self._fresh = False
 
 
-def _set(own: Kept, **values: Any) -> None:
+def _set_in_place(own: Kept, **values: Any) -> None:
     """Change what nobody else has yet: `replace` takes a third of the time of a start with ten thousand runs."""
     for name, value in values.items():
         object.__setattr__(own, name, value)

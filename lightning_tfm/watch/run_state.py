@@ -16,7 +16,7 @@ from typing import Any
 
 from lightning_tfm.metrics import METRICS, Metric, chief, numbers
 from lightning_tfm.runs.divergence import Divergence, Undefined, diverged
-from lightning_tfm.runs.record import CURVES, Called, Outcome, Progress, RunRecord, read, read_small
+from lightning_tfm.runs.record import CURVES, Called, Outcome, Progress, RunRecord, read_record, read_small
 from lightning_tfm.schema import INFINITE
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.sums import DamagedFile, check_files
@@ -124,7 +124,7 @@ class Curve:
         loss = next((float(value) for value in losses if _is_number(value) and math.isfinite(value)), None)
         validated = self.every(DEV)
         best = min((value for _, value in validated), default=None)
-        return CurveSummary(words, lost, self.damaged, thinned(_fewer(validated)), loss, best)
+        return CurveSummary(words, lost, self.damaged, thin_points(_fewer(validated)), loss, best)
 
     @property
     def per_step(self) -> float | None:
@@ -327,7 +327,7 @@ class Reader:
         return replace(state, called=called, words=state.words or wrong) if called or wrong else state
 
     def _as_it_is(self) -> RunState:
-        record = read(self.folder / "result.json")
+        record = read_record(self.folder / "result.json")
         if isinstance(record, RunRecord):
             self._settled, self._curve = True, None
             curve = Curve.of(self.folder, record).summary(record.V) if self._curves else None
@@ -383,7 +383,7 @@ class Reader:
             abandoned=last is not None and last.ended is None and not last.alive,
             words=wrong or curve.words,
             damaged=curve.damaged,
-            curve=thinned(curve.points(DEV)),
+            curve=thin_points(curve.points(DEV)),
             experiment=self._trains(),
         )
 
@@ -444,7 +444,7 @@ def name_of(cell: Cell) -> str:
     return cell.training_hash[:16]
 
 
-def thinned(points: Points, most: int = SPARK) -> tuple[tuple[float, float], ...]:
+def thin_points(points: Points, most: int = SPARK) -> tuple[tuple[float, float], ...]:
     """About `most` points, the last one among them; of two curves at the same steps the same ones, or every second."""
     every = 1
     while len(points) > most * every:

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
-from lightning_tfm.metrics import METRICS, PPL, Metric, printed
+from lightning_tfm.metrics import METRICS, PPL, Metric, paper_metrics
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.process_id import Owner
 from lightning_tfm.runs.record import Missing, RunRecord, Score, Seconds
@@ -38,7 +38,7 @@ UNKNOWN = ""
 """state of a cell unknown to any queue"""
 
 
-def said(state: str) -> str:
+def state_word(state: str) -> str:
     """The word for a cell's state."""
     return SAID.get(state, state)
 
@@ -131,7 +131,10 @@ class StudyState:
 
     def metrics(self, study: Study) -> list[Metric]:
         """What the translations of its runs are scored by."""
-        there = {*printed(study.base.data.translated), *(name for run in self.runs.values() for name in run.scores)}
+        there = {
+            *paper_metrics(study.base.data.translated),
+            *(name for run in self.runs.values() for name in run.scores),
+        }
         return [metric for name, metric in METRICS.items() if metric.counted and name in there]
 
     @property
@@ -188,13 +191,13 @@ class Watch:
     def look(self, states: Sequence[CellState]) -> StudyState:
         """The study with these cells, and those that its queue has lost, as its runs are now."""
         there = {(s.cell.row, s.cell.seed) for s in states}
-        states = [*states, *(CellState(cell) for cell in self._linked() if (cell.row, cell.seed) not in there)]
-        runs = {run.training_hash: self._scored(run) for s in states for run in s.cell.runs}
+        states = [*states, *(CellState(cell) for cell in self._linked_cells() if (cell.row, cell.seed) not in there)]
+        runs = {run.training_hash: self._state_as_scored(run) for s in states for run in s.cell.runs}
         cells = [_held_against(s, [runs[run.training_hash] for run in s.cell.runs], self.study) for s in states]
         took = _took(cells, runs)
         runs = {name: run.after(took) for name, run in runs.items()}
         running = [_running(s, runs, took) for s in cells if s.state == "running"]
-        counts = Counter(said(s.state) for s in cells)
+        counts = Counter(state_word(s.state) for s in cells)
         named = {word: counts[word] for word in (*ALWAYS, *ELSE) if word in ALWAYS or counts[word]}
         coming = max(0, self._most - len(cells))
         return StudyState(
@@ -213,11 +216,13 @@ class Watch:
 
     def _first_link(self, cells: Sequence[CellState]) -> float:
         """When the study took its first cell, seconds since 1970; 0 where its folder does not say so."""
-        found = cells[0].cell if cells and self.study else None
-        path = found and folder_of(self.root, self.study.name) / "cells" / found.row / f"{found.seed}.json"
-        return path.stat().st_mtime if path and path.is_file() else 0.0
+        if self.study is None or not cells:
+            return 0.0
+        first = cells[0].cell
+        path = folder_of(self.root, self.study.name) / "cells" / first.row / f"{first.seed}.json"
+        return path.stat().st_mtime if path.is_file() else 0.0
 
-    def _linked(self) -> list[Cell]:
+    def _linked_cells(self) -> list[Cell]:
         """Those of a table that its folder links to, which a journal that was cut short may lack."""
         if self._links is None:
             study, folder = self.study, folder_of(self.root, self.study.name) if self.study else self.root
@@ -226,7 +231,7 @@ class Watch:
             self._links = [cell for cell in cells if (cell.row, str(cell.seed)) in there]
         return self._links
 
-    def _scored(self, cell: Cell) -> RunState:
+    def _state_as_scored(self, cell: Cell) -> RunState:
         """A run with the scores of the study's own evaluation, which may have come later than the run; damaged where
         they are."""
         run = self.runs[cell.training_hash]
@@ -264,7 +269,7 @@ def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> Ce
     if len(records) == len(runs):
         seconds = sum(record.seconds.total for record in records)
         attempt = s.attempt or max(record.attempts or 1 for record in records)
-        values = tuple(_mean([measured(record, aim) for record in records]) for aim in _aims(study))
+        values = tuple(_mean([value_of_aim(record, aim) for record in records]) for aim in _aims(study))
         return CellState(s.cell, "done", "", None, attempt, seconds, values, s.recorded, s.again)
     if s.state in ("failed", "pruned"):
         return s
@@ -306,7 +311,7 @@ def _started(runs: Iterable[RunState], linked: float) -> float | None:
     return min(own or (started for started, _ in begun), default=None)
 
 
-def measured(record: RunRecord, aim: str) -> float:
+def value_of_aim(record: RunRecord, aim: str) -> float:
     """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/f1, …"""
     if aim == "parameters":
         return float(record.parameters.total)

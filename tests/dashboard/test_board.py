@@ -23,7 +23,7 @@ from lightning_tfm.study.rows import Fingerprints, Paper, Row, RowData, all_rows
 from lightning_tfm.study.study_file import link, save
 from lightning_tfm.sums import signed
 from lightning_tfm.watch import run_state
-from lightning_tfm.watch.run_state import STATES, thinned
+from lightning_tfm.watch.run_state import STATES, thin_points
 from lightning_tfm.watch.study_state import Best
 from lightning_tfm.watch.time_left import Left
 from tests.dashboard.made import BASE, PRINTS, Folder
@@ -122,8 +122,8 @@ def test_what_has_ended_is_not_read_again_and_versions_rise_where_something_diff
     going = made.run(replace(BASE, training=replace(BASE.training, seed=99)), "running")
     damaged = made.run(replace(BASE, training=replace(BASE.training, seed=98)), "damaged")
     read = []
-    kept = run_state.read
-    monkeypatch.setattr(run_state, "read", lambda path: read.append(path.parent.name) or kept(path))
+    kept = run_state.read_record
+    monkeypatch.setattr(run_state, "read_record", lambda path: read.append(path.parent.name) or kept(path))
     board = Board(made.root, every=0)
     first = board.look()
     assert sorted(read) == sorted(first.runs) and len(read) == 6
@@ -352,5 +352,5 @@ def test_an_empty_folder_is_empty(tmp_path):
 
 def test_curves_of_different_length_are_thinned_to_common_steps():
     long, short = [(float(s), 1.0) for s in range(1, 101)], [(float(s), 1.0) for s in range(1, 60)]
-    steps = [{x for x, _ in thinned(curve)} for curve in (long, short)]
+    steps = [{x for x, _ in thin_points(curve)} for curve in (long, short)]
     assert len(steps[0]) <= 34 and 100 in steps[0] and len(steps[0] & steps[1]) > 10

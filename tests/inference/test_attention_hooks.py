@@ -12,7 +12,7 @@ from lightning_tfm.inference.attention_hooks import attention_places, some_lines
 from lightning_tfm.inference.head_ablation import without
 from lightning_tfm.inference.inspect import weights
 from lightning_tfm.inference.schemes import schemes
-from lightning_tfm.inference.softmax import COUNTS, counted, measured
+from lightning_tfm.inference.softmax import COUNTS, count_saturation, measure_softmax
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.positions import sinusoids
 from lightning_tfm.model.transformer import Transformer
@@ -67,14 +67,16 @@ def test_a_softmax_is_saturated_by_the_trace_of_its_jacobian():
     """Uniform, one of 0.98 and one of 0.992 among three keys; traces 0.67, 0.039 and 0.016."""
     p_HTS = torch.tensor([[[1 / 3] * 3, [0.98, 0.01, 0.01], [0.992, 0.004, 0.004]]])
     gradient_HTS = torch.tensor([[[1.0, 0.0, -1.0], [3.0, 0.0, 0.0], [0.0, 5.0, 0.0]]])
-    found = dict(zip(COUNTS, counted(p_HTS, gradient_HTS, torch.full((3,), 3).double())[0].tolist(), strict=True))
+    found = dict(
+        zip(COUNTS, count_saturation(p_HTS, gradient_HTS, torch.full((3,), 3).double())[0].tolist(), strict=True)
+    )
     entropy = sum(-sum(x * math.log(x) for x in p) for p in p_HTS[0].tolist()) / math.log(3)
     assert found == pytest.approx(
         {"softmaxes": 3, "entropy": entropy, "saturated": 1, "gradient": 10, "gradient_saturated": 5}, rel=1e-5
     )
-    causal = counted(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), torch.ones(1, 2, 2), torch.arange(1, 3).double())[
-        0
-    ].tolist()
+    causal = count_saturation(
+        torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), torch.ones(1, 2, 2), torch.arange(1, 3).double()
+    )[0].tolist()
     assert causal == pytest.approx([1, 1, 0, 2, 0]), "the first query sees one key alone and is left out"
 
 
@@ -95,7 +97,7 @@ def test_softmaxes_are_those_of_the_model_and_are_left_as_they_were(change):
     model, batches = Transformer(Model(**SIZES, **change), 31).eval(), some_lines(Text(), 3)
     assert [len(one.source_BS[0]) for one in batches] == [6, 10, 15]
     before = model(batches[1].source_BS, batches[1].target_in_BT)
-    found = measured(model, batches)
+    found = measure_softmax(model, batches)
     assert torch.equal(model(batches[1].source_BS, batches[1].target_in_BT), before)
     layers = [0, 0, 2] if "layer" in change else [2, 2, 2]
     assert [len(found[kind]) for kind in ("encoder", "decoder", "cross")] == layers
@@ -110,7 +112,7 @@ def test_softmaxes_of_one_stack_are_those_of_source_and_target(stack, alone):
     model = make_model(Model(**SIZES, stack=stack), 31).eval()
     for layer in model.decoder:
         layer.self_attention.W_QKV.weight.data[:12] = 0.0
-    found = measured(model, some_lines(Text(), 3))
+    found = measure_softmax(model, some_lines(Text(), 3))
     assert not found["encoder"] and not found["cross"] and len(found["decoder"]) == 2
     for count, entropy, *_ in (head for layer in found["decoder"] for head in layer):
         assert count == 2 * (6 + 10 + 15) - alone and entropy == pytest.approx(count, rel=1e-6)
@@ -128,7 +130,9 @@ def test_watched_attention_gives_the_same_results_and_larger_scores_saturate():
     for factor in (1.0, 30.0):
         for _, _, module in attention_places(model):
             (module.W_QKV if hasattr(module, "W_QKV") else module.W_Q).weight.data *= factor
-        sums = np.array([head for layers in measured(model, batches).values() for layer in layers for head in layer])
+        sums = np.array(
+            [head for layers in measure_softmax(model, batches).values() for layer in layers for head in layer]
+        )
         shares.append(sums[:, 2].sum() / sums[:, 0].sum())
     assert shares[0] < 0.05 < 0.3 < shares[1]
 

@@ -9,7 +9,7 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.judging import scores
-from lightning_tfm.judging.scores import aim, read
+from lightning_tfm.judging.scores import aim, read_scores
 
 HEAD = "row,seed,acc\n"
 ACC = [aim("acc:higher")]
@@ -34,7 +34,7 @@ def written(folder: Path, text: str | bytes, name: str = "scores.csv") -> Path:
     ids=["wide", "semicolons", "long", "json", "long json"],
 )  # fmt: skip
 def test_all_forms_are_the_same_runs(tmp_path, name, text):
-    assert read(written(tmp_path, text, name), ACC).of("base", "acc") == {"1": 0.5, "2": 0.6}
+    assert read_scores(written(tmp_path, text, name), ACC).of("base", "acc") == {"1": 0.5, "2": 0.6}
 
 
 @pytest.mark.parametrize(
@@ -56,44 +56,46 @@ def test_all_forms_are_the_same_runs(tmp_path, name, text):
 )
 def test_wrong_input_is_one_line_with_its_line_number(tmp_path, text, said):
     with pytest.raises(UserError, match=r"scores\.csv") as error:
-        read(written(tmp_path, text), ACC)
+        read_scores(written(tmp_path, text), ACC)
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
 def test_json_that_is_none_is_refused_by_line(tmp_path):
     for line in ("[1]", "{", "[" * 100_000):
         with pytest.raises(UserError, match="line 1: no JSON object"):
-            read(written(tmp_path, line, "scores.jsonl"), ACC)
+            read_scores(written(tmp_path, line, "scores.jsonl"), ACC)
 
 
 def test_nan_and_infinity_are_runs_that_diverged(tmp_path):
-    found = read(written(tmp_path, HEAD + "base,1,nan\nbase,2,-inf\nbase,3,0.5\nbase,4,1e300\n"), ACC).of("base", "acc")
+    found = read_scores(written(tmp_path, HEAD + "base,1,nan\nbase,2,-inf\nbase,3,0.5\nbase,4,1e300\n"), ACC).of(
+        "base", "acc"
+    )
     assert [math.isnan(x) for x in found.values()] == [True, True, False, True]
 
 
 def test_seeds_are_in_the_order_of_their_numbers(tmp_path):
-    found = read(written(tmp_path, HEAD + "base,10,1\nbase,9,2\n"), ACC)
+    found = read_scores(written(tmp_path, HEAD + "base,10,1\nbase,9,2\n"), ACC)
     assert list(found.of("base", "acc")) == ["9", "10"]
 
 
 def test_a_seed_that_one_row_lacks_is_named(tmp_path):
     lines = [f"{row},{seed},0.{seed}" for row in "abc" for seed in (1, 2, 3) if (row, seed) != ("b", 2)]
-    assert read(written(tmp_path, HEAD + "\n".join(lines)), ACC).missing() == ["b: no seed 2; used as it is"]
+    assert read_scores(written(tmp_path, HEAD + "\n".join(lines)), ACC).missing() == ["b: no seed 2; used as it is"]
 
 
 def test_more_lines_than_are_read_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(scores, "MOST", 3)
     lines = [f"base,{seed},0.5\n" for seed in range(4)]
-    assert len(read(written(tmp_path, HEAD + "".join(lines[:3])), ACC).of("base", "acc")) == 3
+    assert len(read_scores(written(tmp_path, HEAD + "".join(lines[:3])), ACC).of("base", "acc")) == 3
     with pytest.raises(UserError, match="more than 3 lines"):
-        read(written(tmp_path, HEAD + "".join(lines)), ACC)
+        read_scores(written(tmp_path, HEAD + "".join(lines)), ACC)
     with pytest.raises(UserError, match="line 2 is longer than"):
-        read(written(tmp_path, HEAD + "a" * (scores.LONGEST + 1)), ACC)
+        read_scores(written(tmp_path, HEAD + "a" * (scores.LONGEST + 1)), ACC)
 
 
 def test_a_logarithm_of_nothing_is_refused(tmp_path):
     with pytest.raises(UserError, match="line 2: acc=0 has no logarithm"):
-        read(written(tmp_path, HEAD + "base,1,0\n"), [aim("acc:higher:log")])
+        read_scores(written(tmp_path, HEAD + "base,1,0\n"), [aim("acc:higher:log")])
 
 
 @pytest.mark.parametrize("text", ["acc", "acc:up", "acc:higher:-1", "acc:higher:nan", "acc:higher:log:x", ":higher"])

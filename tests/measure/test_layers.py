@@ -14,16 +14,16 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.measure import layers
 from lightning_tfm.measure.layers import (
     Chain,
+    at_width,
     exponents,
-    fitted,
+    fit_exponents,
     layers_until_all_see_all,
     longest_chain,
     operations,
-    sized,
 )
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, crossing
 from lightning_tfm.registry import LAYERS
-from lightning_tfm.report.analyses.layer_table import blocks, dearer_from, read, to_json, to_svg
+from lightning_tfm.report.analyses.layer_table import blocks, dearer_from, read_layer_table, to_json, to_svg
 from lightning_tfm.report.render.text import to_text
 
 NARROW = {"d_model": 16, "h": 2, "d_k": 8, "d_v": 8, "neighbourhood": 4}
@@ -39,9 +39,9 @@ def small(monkeypatch):
 
 def test_a_power_law_is_found_exactly_and_a_sum_with_an_interval():
     sizes = [[n, d] for n in (8, 16, 64) for d in (4, 32, 128)]
-    n, d = fitted(sizes, [3 * n**2 * d for n, d in sizes])
+    n, d = fit_exponents(sizes, [3 * n**2 * d for n, d in sizes])
     assert (n.value, d.value) == pytest.approx((2, 1)) and n.high - n.low < 1e-9
-    n, d = fitted(sizes, [n**2 * d + n * d**2 for n, d in sizes])
+    n, d = fit_exponents(sizes, [n**2 * d + n * d**2 for n, d in sizes])
     assert 1 < n.low < n.value < n.high < 2 and 1 < d.value < 2
 
 
@@ -120,7 +120,7 @@ def test_a_crossing_of_operations_is_exact():
 def test_the_crossings_of_the_documents_are_those_of_whole_layers_and_between_positions(layer, between, whole):
     """the paper's n = d compares orders of what happens between positions."""
     d, lengths = 64, (16, 32, 64, 128, 256)
-    ours, other = ({n: operations(sized(Model(layer=name), d), n) for n in lengths} for name in ("attention", layer))
+    ours, other = ({n: operations(at_width(Model(layer=name), d), n) for n in lengths} for name in ("attention", layer))
     found = [crossing(*({n: float(c[i]) for n, c in counts.items()} for counts in (ours, other))) for i in (0, 1)]
     assert found == pytest.approx([between * d, whole * d])
 
@@ -178,10 +178,10 @@ def test_json_and_figure_hold_every_row(tmp_path):
     root = ElementTree.fromstring(to_svg(table()))
     assert len(root.findall(".//{*}polyline")) == 16 and "".join(root.itertext()).count("n = d = 512") == 2
     (tmp_path / "layers.json").write_text(to_json(table()))
-    assert read(tmp_path / "layers.json") == table() and read(tmp_path / "none.json") is None
+    assert read_layer_table(tmp_path / "layers.json") == table() and read_layer_table(tmp_path / "none.json") is None
     (tmp_path / "layers.json").write_text("{}")
     with pytest.raises(UserError, match="lightning-tfm layers makes it again"):
-        read(tmp_path / "layers.json")
+        read_layer_table(tmp_path / "layers.json")
 
 
 def test_the_verb_measures_and_writes(tmp_path, capsys, small):

@@ -7,7 +7,7 @@ from torch.func import functional_call
 
 from lightning_tfm.config import Model
 from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend
-from lightning_tfm.model.dropout import given
+from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.positions import PositionSizes, find_scheme
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.registry import SCHEMES
@@ -88,7 +88,7 @@ def test_whole_model_with_loss_and_dropout(positions, norm):
             self.model = model
 
         def forward(self):
-            with given(masks):
+            with masks_set(masks):
                 hidden = self.model.hidden(source, target, (source != 0)[:, None, None, :])
             return smoothed_nll(hidden.flatten(0, 1), self.model.embedding_WD, wanted, 0.1, "vocabulary")[0]
 

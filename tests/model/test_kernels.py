@@ -118,9 +118,9 @@ def test_doctor_says_what_kernels_give_on_a_gpu_and_what_was_never_tested(monkey
     assert re.search(r"^NCCL +2\.27\.5; this program has not been tested on several GPUs", said, re.MULTILINE)
     monkeypatch.setattr(on_gpu, "loss_apart", lambda device: 9.4e-7)
     monkeypatch.setattr(on_gpu, "DeviceMasks", lambda formula, device: None)
-    assert on_gpu.compared(torch.device("cuda")) == [
+    assert on_gpu.kernel_errors(torch.device("cuda")) == [
         "dropout masks: NumPy's in every bit",
         "loss: 9e-07 from its formula in float32",
     ]
     monkeypatch.setattr(kernels, "has_triton", lambda: False)
-    assert on_gpu.compared(torch.device("cuda"))[0].startswith("none: pip install triton")
+    assert on_gpu.kernel_errors(torch.device("cuda"))[0].startswith("none: pip install triton")

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.dropout import given
+from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
 from lightning_tfm.model.norms import Norm, RMSNorm, make_norm
 from lightning_tfm.model.transformer import Residual
@@ -45,7 +45,7 @@ def test_sandwich_is_a_norm_before_and_one_after_the_sub_layer():
     x, keep = torch.randn(2, 3, 6, dtype=torch.float64), torch.randint(0, 3, (2, 3, 6)).double()
     residual.outer_norm.weight.data.uniform_(0.5, 2)
     expected = x + residual.outer_norm(residual.norm(x).square()) * keep
-    with given([(residual.dropout, keep)]):
+    with masks_set([(residual.dropout, keep)]):
         torch.testing.assert_close(residual(x, torch.square), expected, atol=1e-12, rtol=0)
 
 

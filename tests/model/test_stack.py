@@ -21,7 +21,7 @@ from lightning_tfm.model.one_stack import OneStack, OneStackDecoder, make_model
 from lightning_tfm.model.positions import sinusoids
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.registry import ATTENTIONS, LAYERS, SCHEMES
-from lightning_tfm.runs.model_stats import counted
+from lightning_tfm.runs.model_stats import count_by_part
 from lightning_tfm.special_tokens import BOS, EOS
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.settings import load_experiment
@@ -267,7 +267,7 @@ def test_learned_positions_end_somewhere():
 @pytest.mark.parametrize(("stack", "change"), EVERY, ids=str)
 def test_parameters_by_formula(stack, change):
     model = build(stack, **change)
-    parts, built = count_parameters(model.config, V), counted(model.requires_grad_(True))
+    parts, built = count_parameters(model.config, V), count_by_part(model.requires_grad_(True))
     assert parts == {name: getattr(built, name) for name in parts} and parts["encoder"] == 0
 
 
@@ -323,7 +323,7 @@ def test_every_row_of_table_3_takes_a_step_under_prefix(row):
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
     assert losses[0] != losses[1]
-    assert counted(module.transformer).total == count_parameters(exact.model, V)["total"]
+    assert count_by_part(module.transformer).total == count_parameters(exact.model, V)["total"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.process import forking
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.process.forking import children
-from lightning_tfm.runs.process.process_id import started
+from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.watch.run_state import Curve
@@ -274,7 +274,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, forks) -> None
 
 def runs_of(launcher: int) -> set[int]:
     """Each leads a process group."""
-    return {pid for pid in offspring(launcher) if started(pid) and leads_group(pid)}
+    return {pid for pid in offspring(launcher) if start_ticks(pid) and leads_group(pid)}
 
 
 @pytest.mark.parametrize("kind", ["journal", pytest.param("postgres", marks=pytest.mark.long)])
@@ -408,7 +408,7 @@ def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> No
     wait_for(lambda: "stopping" in shown(tmp_path))
     os.kill(launcher, signal.SIGINT)  # too soon: taken for the same one
     time.sleep(forking.ONE_SIGNAL)
-    assert started(launcher) is not None
+    assert start_ticks(launcher) is not None
     os.kill(launcher, signal.SIGINT)
     assert forks.join(launcher) == 130
     wait_for(lambda: not forks.alive(fake.notes("began")[0][1]))

@@ -12,7 +12,7 @@ from lightning_tfm.queue import rounds
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.rows import hide, show
-from lightning_tfm.queue.searches.sampling import shown as shown_of
+from lightning_tfm.queue.searches.sampling import optuna_params as shown_of
 from lightning_tfm.queue.storages.backends import remember
 from lightning_tfm.queue.storages.open import make_queue
 from lightning_tfm.queue.storages.sharing import publish

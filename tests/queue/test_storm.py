@@ -19,7 +19,7 @@ from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.attempt import Task
-from lightning_tfm.runs.process.process_id import started
+from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.watch.run_state import Curve
@@ -69,7 +69,7 @@ def run(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -
 
 
 def runs(launcher: int) -> list[int]:
-    return [pid for pid in offspring(launcher) if started(pid)]
+    return [pid for pid in offspring(launcher) if start_ticks(pid)]
 
 
 class Storm:
@@ -89,7 +89,7 @@ class Storm:
     def rage(self) -> float:
         """Until all launchers have ended well; returns the seconds."""
         began = time.monotonic()
-        while any(started(pid) for pid in self.launchers):
+        while any(start_ticks(pid) for pid in self.launchers):
             time.sleep(EVERY)
             victims = [pid for launcher in self.launchers for pid in runs(launcher) if pid not in self._stopped]
             if victims:
@@ -97,7 +97,7 @@ class Storm:
             if self._stopped and not self.woken and time.monotonic() - self._since > 2 * GRACE:
                 self.woken = True
                 for pid in reversed(self._stopped):
-                    if started(pid):
+                    if start_ticks(pid):
                         os.kill(pid, signal.SIGCONT)
         assert [self.forks.join(pid) for pid in self.launchers] == [0] * len(self.launchers)
         return time.monotonic() - began
@@ -110,10 +110,10 @@ class Storm:
             self._since = time.monotonic()
             for pid in self._stopped:
                 os.kill(pid, signal.SIGSTOP)
-        elif self.kills % 2 and started(self.launchers[0]) and self.launchers[0] not in self._stopped:
+        elif self.kills % 2 and start_ticks(self.launchers[0]) and self.launchers[0] not in self._stopped:
             self.forks.kill(self.launchers[0])
             self.launchers[0] = self.forks.start(self.launches[0])
-        elif row is not None and self._struck[row] < 2 and started(victim):
+        elif row is not None and self._struck[row] < 2 and start_ticks(victim):
             self._struck[row] += 1
             os.kill(victim, signal.SIGKILL)
         else:
@@ -151,7 +151,7 @@ def assert_all_befell(storm: Storm) -> None:
 
 def assert_nobody_left(roots: list[Path]) -> None:
     for root in roots:
-        assert not [pid for pid in map(int, (root / "pids").read_text().split()[::2]) if started(pid)]
+        assert not [pid for pid in map(int, (root / "pids").read_text().split()[::2]) if start_ticks(pid)]
 
 
 @pytest.mark.long

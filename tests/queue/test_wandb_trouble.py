@@ -15,7 +15,7 @@ import pytest
 from lightning_tfm.queue import wandb_mirror
 from lightning_tfm.queue.wandb_mirror import Mirror, mirrored
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.process.process_id import started
+from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.study.cell import Cell
 from tests.helpers import held
 from tests.helpers.records import leave
@@ -130,7 +130,7 @@ def test_its_service_killed_in_mid_run_costs_nothing(tmp_path: Path) -> None:
     run = fit.end()
     assert "replay" not in fit.said.read_text(), "the mirror is started again and sends the rest by itself"
     assert_all_there(read_back(fit.wandb), run)
-    assert not [pid for pid in found if started(pid)]
+    assert not [pid for pid in found if start_ticks(pid)]
 
 
 @pytest.fixture

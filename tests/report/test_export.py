@@ -14,7 +14,7 @@ from lightning_tfm.config import evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import _new
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.searches.sampling import shown
+from lightning_tfm.queue.searches.sampling import optuna_params
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.report import export
 from lightning_tfm.runs.folder import RunFolder
@@ -152,7 +152,7 @@ def test_a_search_brings_its_parameters_and_the_trials_that_were_stopped(tmp_pat
     folder = tmp_path / "studies" / "found"
     queue = Queue("found", find_storage("", folder), budget=4)
     cells = [search.cell(number, {"model.N": n}) for number, n in enumerate((2, 4))]
-    queue.enqueue(cells, shown=shown(search))
+    queue.enqueue(cells, shown=optuna_params(search))
     for cell in cells:
         claim = queue.claim()
         link(folder, claim.cell)

@@ -7,7 +7,7 @@ import pytest
 
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.report.build import make, write_table
-from lightning_tfm.report.pages.provenance import facts
+from lightning_tfm.report.pages.provenance import run_facts
 from lightning_tfm.report.records import FilledCell
 from lightning_tfm.runs.record import Machine, Segment, from_plain, to_plain
 from lightning_tfm.watch.run_state import Curve
@@ -150,8 +150,8 @@ def test_the_page_says_where_all_attempts_ran():
     ]
     made = record(ran=parts)
     assert from_plain(to_plain(made)) == made
-    found = facts(FilledCell("base", 1, Path("x"), made, {}, ""))
+    found = run_facts(FilledCell("base", 1, Path("x"), made, {}, ""))
     two_one = "steps 41\u201390: a CPU, 2 process(es) of 1 thread(s); steps 91\u2013120: a CPU, 1 process(es)"
     assert two_one in found["hardware"]
     assert found["versions"] == "steps 1\u201340: not recorded; steps 41\u2013120: torch 2.12"
-    assert "process(es)" in facts(FilledCell("base", 1, Path("x"), record(), {}, ""))["hardware"]
+    assert "process(es)" in run_facts(FilledCell("base", 1, Path("x"), record(), {}, ""))["hardware"]

@@ -45,13 +45,13 @@ def test_the_command_in_a_record_names_no_folder_of_the_machine(word, kept):
 
 
 def test_the_draws_are_those_that_were_committed():
-    assert rng_check.changed() == [] and rng_check.said() == ""
+    assert rng_check.changed_methods() == [] and rng_check.rng_note() == ""
     assert set(rng_check.FIRST) == set(rng_check.first_draws())
 
 
 def test_another_generator_is_found_and_recorded(monkeypatch):
     monkeypatch.setattr(rng_check, "generator", lambda *parts: np.random.Generator(np.random.PCG64(7)))
-    assert rng_check.changed() == list(rng_check.FIRST)
+    assert rng_check.changed_methods() == list(rng_check.FIRST)
     reasons = inexact(Experiment(), Hardware(accelerator="cpu"))
     assert len(reasons) == 1 and "other initial weights and orders" in reasons[0]
 

@@ -18,7 +18,7 @@ from lightning_tfm.report.records import read_columns
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.folders import find_run
 from lightning_tfm.runs.length_buckets import Scored, by_length
-from lightning_tfm.runs.record import ByLength, RunRecord, Score, read, read_score, to_plain
+from lightning_tfm.runs.record import ByLength, RunRecord, Score, read_record, read_score, to_plain
 from lightning_tfm.training.evaluate import Line
 from tests.helpers.tiny import attempt, experiment, in_child, train, write_corpus
 
@@ -50,7 +50,7 @@ def test_a_run_scores_by_length_and_old_records_are_read(tmp_path):
     )
     plain = in_child(train, e, tmp_path / "plain")
     folder = in_child(train, experiment_with(e, "val"), tmp_path / "long")
-    before, after = (read(path / "result.json") for path in (plain, folder))
+    before, after = (read_record(path / "result.json") for path in (plain, folder))
     assert isinstance(before, RunRecord) and isinstance(after, RunRecord)
     assert plain.name == folder.name and after.scores["dev"].nll == before.scores["dev"].nll
     assert before.scores.keys() == {"dev"} and "by_length" not in to_plain(before)["scores"]["dev"]
@@ -88,7 +88,7 @@ def test_a_run_is_scored_by_what_its_experiment_names(tmp_path):
     references = [tree for _, tree in make_corpus(Data(corpus="trees", pairs=90)).lines("val")]
     score = F1(references, "").corpus(made.read_bytes().decode().split("\n")[:-1])
     assert (plain["f1"], plain["f1_signature"]) == (score.value, score.signature) and plain["ill_formed"] > 90
-    record = read(path / "result.json")
+    record = read_record(path / "result.json")
     assert record.scores["dev"].measures["f1"].value == score.value
     said = in_print(record.scores["dev"])
     assert f"F1 {score.value:.2f}" in said and "ill-formed 1" in said and "chrF" not in said

@@ -12,7 +12,7 @@ import pytest
 
 import lightning_tfm
 from lightning_tfm.runs.process.forking import STOP_SIGNALS, children, forked, held_back, let_come
-from lightning_tfm.runs.process.process_id import started
+from lightning_tfm.runs.process.process_id import start_ticks
 from tests.helpers.waiting import wait_for
 
 PACKAGE = Path(lightning_tfm.__file__).parent
@@ -91,7 +91,7 @@ def test_a_child_dies_with_its_parent(tmp_path: Path, forks) -> None:
     pid = forks.start(parent)
     wait_for(lambda: (tmp_path / "child").exists() and "\n" in (tmp_path / "child").read_text())
     forks.kill(pid)
-    wait_for(lambda: started(int((tmp_path / "child").read_text())) is None)
+    wait_for(lambda: start_ticks(int((tmp_path / "child").read_text())) is None)
 
 
 def test_no_text_is_written_twice(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from lightning_tfm.runs.folder import StaleAttempt
 from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.process import ranks
 from lightning_tfm.runs.process.forking import children
-from lightning_tfm.runs.process.process_id import started
+from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.process.ranks import fork_ranks
 from tests.helpers.waiting import wait_for
 
@@ -75,7 +75,7 @@ def test_the_first_rank_that_dies_takes_the_others_down(note: Note, end, words: 
     with pytest.raises(RunFailed, match=words):
         fork_ranks(rank, 3, threads=1)
     assert time.monotonic() - began < 60, "they would have slept longer"
-    assert len(note.pids()) == 3 and not any(started(pid) for pid in note.pids())
+    assert len(note.pids()) == 3 and not any(start_ticks(pid) for pid in note.pids())
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_rank_that_ignores_sigterm_is_killed(note: Note, monkeypatch: pytest.M
 
     with pytest.raises(RunFailed, match="rank 0 of 2: SystemExit: 1"):
         fork_ranks(rank, 2, threads=1)
-    assert not any(started(pid) for pid in note.pids())
+    assert not any(start_ticks(pid) for pid in note.pids())
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -150,14 +150,14 @@ def test_a_stop_signal_reaches_every_rank(note: Note, forks, number: int, code: 
     os.kill(run, number)
     assert forks.join(run) == code
     assert len(list(note.folder.glob("saved*"))) == 2
-    assert not any(started(pid) for pid in note.pids())
+    assert not any(start_ticks(pid) for pid in note.pids())
 
 
 def test_no_rank_survives_the_kill_of_its_parent(note: Note, forks) -> None:
     run = forks.start(lambda: fork_ranks(lambda: (note(), time.sleep(60)), 3, threads=1))
     wait_for(lambda: len(note.pids()) == 3)
     forks.kill(run)
-    wait_for(lambda: not any(started(pid) for pid in note.pids()))
+    wait_for(lambda: not any(start_ticks(pid) for pid in note.pids()))
 
 
 def test_handlers_are_put_back(note: Note) -> None:

@@ -18,7 +18,7 @@ from lightning_tfm.runs.record import (
     RunRecord,
     Score,
     from_plain,
-    read,
+    read_record,
     read_score,
     read_small,
     to_plain,
@@ -47,7 +47,7 @@ def test_fields_that_came_later_and_keys_that_nobody_knows(tmp_path):
     del plain["seconds"]["decode"], plain["scores"]["dev"]["sentences"]
     path = result_in(tmp_path)
     path.write_bytes(to_json(plain | {"versions": None, "mood": "good"}))
-    found = read(path)
+    found = read_record(path)
     assert isinstance(found, RunRecord)
     assert (found.ended, found.V, found.git, found.versions, found.data.store) == (None, None, None, {}, "")
     assert found.seconds.decode is None and found.scores["dev"].sentences is None
@@ -56,11 +56,13 @@ def test_fields_that_came_later_and_keys_that_nobody_knows(tmp_path):
 
 def test_a_run_that_is_not_finished_has_no_record_and_a_damaged_one_is_told_from_it(tmp_path):
     path = result_in(tmp_path)
-    assert read(path) == Missing("there is none")
+    assert read_record(path) == Missing("there is none")
     path.write_text('{"status": "failed"}')
-    assert read(path) == Missing("failed")
+    assert read_record(path) == Missing("failed")
     path.write_bytes(to_json(to_plain(record()) | {"attempts": "two"}))
-    assert read(path) == Missing("its record is malformed: attempts='two': expected a whole number", damaged=True)
+    assert read_record(path) == Missing(
+        "its record is malformed: attempts='two': expected a whole number", damaged=True
+    )
 
 
 def test_an_infinite_perplexity_is_kept_in_valid_json(tmp_path):
@@ -70,10 +72,10 @@ def test_an_infinite_perplexity_is_kept_in_valid_json(tmp_path):
     path = result_in(tmp_path)
     path.write_bytes(to_json(signed(to_plain(record(ppl=math.inf, nll=8000.0)))))
     assert json.loads(path.read_text(), parse_constant=refuse)["scores"]["dev"]["ppl"] == "Infinity"
-    found = read(path)
+    found = read_record(path)
     assert isinstance(found, RunRecord) and found.scores["dev"].ppl == math.inf and found.scores["dev"].nll == 8000
     path.write_bytes(to_json(signed(to_plain(record()) | {"flops": "Infinity"})))
-    assert "flops='Infinity': expected a number" in read(path).reason
+    assert "flops='Infinity': expected a number" in read_record(path).reason
 
 
 @pytest.mark.parametrize("more", [{}, {"chrf": 1.5, "paper_bleu": None, "chrf_signature": "c"}])
@@ -102,7 +104,7 @@ def test_a_score_without_its_checksum_is_damaged_unless_its_run_is_older_than_ch
     path.write_bytes(to_json(signed(to_plain(score) | left)))
     assert isinstance(read_score(path), Score), read_score(path)
     result.write_bytes(to_json(to_plain(replace(record(), files={"metrics.jsonl": "0" * 64}))))
-    assert read(result).damaged, "a record that has lost its own"
+    assert read_record(result).damaged, "a record that has lost its own"
 
 
 def test_a_number_outside_its_range_is_damage_and_named(tmp_path):

@@ -49,7 +49,7 @@ def test_sentences_and_their_translations_at_every_validation_and_the_same_weigh
 
 
 def test_an_attempt_drops_what_came_after_its_checkpoint_and_what_is_damaged(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(Samples, "_translated", lambda self, module: ["x"] * COUNT)
+    monkeypatch.setattr(Samples, "_translate", lambda self, module: ["x"] * COUNT)
     prepared = prepare(experiment(corpus).data, tmp_path)
     folder = RunFolder(tmp_path, "ab" * 32)
 

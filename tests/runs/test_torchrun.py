@@ -51,9 +51,9 @@ def on_two_nodes(arguments: list[list[str]]) -> list[tuple[int, str]]:
 def test_what_torchrun_started_is_the_hardware(monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "6")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert torchrun.placed(Hardware()) == Hardware(devices=2, num_nodes=3)
+    assert torchrun.with_torchrun_ranks(Hardware()) == Hardware(devices=2, num_nodes=3)
     with pytest.raises(UserError, match="torchrun has started 2"):
-        torchrun.placed(Hardware(devices=4))
+        torchrun.with_torchrun_ranks(Hardware(devices=4))
 
 
 @pytest.mark.long

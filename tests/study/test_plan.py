@@ -11,7 +11,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.storages.backends import find_storage
-from lightning_tfm.queue.time_estimate import Pace, measured, text
+from lightning_tfm.queue.time_estimate import Pace, measured_pace, text
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Seconds, to_plain
 from lightning_tfm.study.cell import Cell, predicted_cost
@@ -173,7 +173,7 @@ def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_p
         made = record_of(experiment, Fingerprints("t", "d"), seconds=seconds)
         attempt = RunFolder(tmp_path, made.training_hash).claim()
         attempt.write_json(attempt.folder.result, to_plain(made))
-    pace = measured(tmp_path)
+    pace = measured_pace(tmp_path)
     assert pace is not None and str(pace) == "as 10 finished runs here took"
     for steps in (500, 4000):
         assert pace.seconds(cost(steps)) == pytest.approx(4 + cost(steps) / 1e12)

@@ -12,7 +12,7 @@ from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.report.records import read_columns
 from lightning_tfm.runs.folders import find_run, run_folders
-from lightning_tfm.runs.record import RunRecord, from_plain, read, to_plain
+from lightning_tfm.runs.record import RunRecord, from_plain, read_record, to_plain
 from lightning_tfm.schema import Flaw
 from lightning_tfm.special_tokens import BOS, EOS
 from tests.helpers.calling import call
@@ -42,7 +42,7 @@ def root(tmp_path_factory) -> Path:
 
 
 def records(root: Path) -> dict[Path, RunRecord]:
-    found = {path: read(path / "result.json") for path in run_folders(root)}
+    found = {path: read_record(path / "result.json") for path in run_folders(root)}
     assert all(isinstance(one, RunRecord) for one in found.values())
     return found
 

@@ -10,7 +10,7 @@ from lightning_tfm.config_validation import check
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import SelfAttention
-from lightning_tfm.model.dropout import given
+from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.feed_forward import make_feed_forward
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.training.masks import SentenceMasks
@@ -75,7 +75,7 @@ def test_attention_weights_are_dropped_after_the_softmax():
     q, k, v = layer.heads(x, 0)
     weights = (q @ k.transpose(2, 3) / 2).masked_fill(~torch.ones(6, 6).tril().bool(), float("-inf")).softmax(-1)
     expected = layer.W_O((weights * keep @ v).transpose(1, 2).flatten(2))
-    with given([(layer.dropout, keep)]):
+    with masks_set([(layer.dropout, keep)]):
         torch.testing.assert_close(layer(x, None, True), expected, atol=1e-12, rtol=0)
     assert torch.equal(layer.eval()(x, None, True), layer(x, None, True)), "nothing is dropped in evaluation"
 
@@ -87,7 +87,7 @@ def test_feed_forwards_are_dropped_before_the_second_matrix(name):
     W_1 = module.W_1(x)
     inner = F.relu(W_1) if name == "relu" else F.silu(W_1[..., :width]) * W_1[..., width:]
     keep = torch.randint(0, 2, (2, 3, width)).double() * 2
-    with given([(module.dropout, keep)]):
+    with masks_set([(module.dropout, keep)]):
         torch.testing.assert_close(module(x), module.W_2(inner * keep))
     torch.manual_seed(1)
     assert not torch.equal(module(x), module(x)) and torch.equal(module.eval()(x), module(x))

@@ -30,8 +30,8 @@ def made(tmp_path):
 def read(monkeypatch):
     """Names of the runs whose records were read."""
     found = []
-    kept = run_state.read
-    monkeypatch.setattr(run_state, "read", lambda path: found.append(path.parent.name) or kept(path))
+    kept = run_state.read_record
+    monkeypatch.setattr(run_state, "read_record", lambda path: found.append(path.parent.name) or kept(path))
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import check_action, make_parser, parse_plain
-from lightning_tfm.cli.terminal import aligned, fitted
+from lightning_tfm.cli.terminal import aligned, fit_width
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import OF_TEXT, PRINTED, Metric, chief
 from lightning_tfm.plural_words import plural
@@ -93,7 +93,7 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     for run, values in zip(found, lines, strict=True):
         miniature = seen.miniature(run.name)
         rows.append([typed(field, value, miniature) for field, value in zip(columns, values, strict=True)])
-    return fitted(f"{aligned(rows)}\n{len(found)} of {plural(len(runs), 'run')}", indent=18)
+    return fit_width(f"{aligned(rows)}\n{len(found)} of {plural(len(runs), 'run')}", indent=18)
 
 
 SHOWN = ("run", "state", *PRINTED, "study", "row", "seed")
@@ -116,7 +116,7 @@ def _list(found: list[Any], as_json: bool) -> str:
     metrics = metrics or [OF_TEXT] * any(info.state != "finished" for info in found)
     heads = ("run", "state", "date", "step", "dev PPL", *(metric.label for metric in metrics), "size", "study/row/seed")
     rows = [heads, *(_row(info, metrics) for info in found)]
-    return fitted(aligned(rows, right=range(3, len(heads) - 1)), indent=18)
+    return fit_width(aligned(rows, right=range(3, len(heads) - 1)), indent=18)
 
 
 def _row(info: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _gc(garbage: list[Any], removed: bool) -> str:
     lines = [f"{_size(item.bytes):>8}  {item.path}  ({item.why})" for item in garbage]
     total = _size(sum(item.bytes for item in garbage))
     end = f"{total} removed" if removed else f"{total} would be freed by: runs gc --yes"
-    return fitted("\n".join([*lines, end]), indent=10)
+    return fit_width("\n".join([*lines, end]), indent=10)
 
 
 def _size(count: int) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.output import say_hidden
-from lightning_tfm.cli.terminal import aligned, fitted
+from lightning_tfm.cli.terminal import aligned, fit_width
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.study_file import load
@@ -42,13 +42,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return _list(root, options["json"])
 
     from lightning_tfm.queue.storages.open import has_queue, open_queue, study_of
-    from lightning_tfm.queue.studies import recorded
+    from lightning_tfm.queue.studies import state_without_queue
     from lightning_tfm.queue.view import View, follow
     from lightning_tfm.watch.run_state import Runs
     from lightning_tfm.watch.study_state import Watch
 
     if not has_queue(root, name, options["storage"]) and (
-        found := recorded(study := load(root, name), root, Runs(root))
+        found := state_without_queue(study := load(root, name), root, Runs(root))
     ):
         _show(name, found, options["json"], study)
         say_hidden(study, root)
@@ -69,7 +69,7 @@ def _show(name: str, found: "StudyState", json_asked: bool, study: "Study | None
     if study is not None and (words := earlier_words(study.classes)):
         print(f"{name}: {words}", file=sys.stderr)
     labels = {row.name: row.label for row in getattr(study, "rows", []) if row.label}
-    print(as_json(name, found) if json_asked else fitted(as_text(name, labelled(found, labels)), indent=9))
+    print(as_json(name, found) if json_asked else fit_width(as_text(name, labelled(found, labels)), indent=9))
 
 
 def labelled(found: "StudyState", labels: Mapping[str, str]) -> "StudyState":
@@ -94,7 +94,7 @@ def _list(root: Path, json_asked: bool) -> int:
         print(json.dumps(infinite_as_text([asdict(info) for info in found]), indent=1))
     elif found:
         rows = [("study", "kind", "runs", "state", "last written", ""), *map(_row, found)]
-        print(fitted(aligned(rows, right=[2]), indent=4))
+        print(fit_width(aligned(rows, right=[2]), indent=4))
     else:
         print(f"no studies in {root / 'studies'}; start one with: lightning-tfm sweep sweeps/table3.yaml")
     return 0
@@ -128,9 +128,9 @@ def as_json(name: str, found: "StudyState") -> str:
 
 
 def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
-    from lightning_tfm.watch.study_state import said
+    from lightning_tfm.watch.study_state import state_word
 
-    found: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": said(state.state)}
+    found: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": state_word(state.state)}
     if state.cell.more:
         found |= {"runs": {str(run.seed): run.training_hash[:16] for run in state.cell.runs}}
     found |= {"run": state.cell.training_hash[:16], "attempt": state.attempt, "reason": state.reason}

@@ -16,7 +16,7 @@ from lightning_tfm.runs.process.threads import check_cores
 from lightning_tfm.runs.record import Measure, RunRecord
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.preflight import check_asked, check_scoring
-from lightning_tfm.study.settings import Settings, checked
+from lightning_tfm.study.settings import Settings, check_experiment
 from lightning_tfm.study.user_classes import user_classes
 
 NAMES = ", ".join([name for name, metric in METRICS.items() if metric.more] + ["your own class: module:Class"])
@@ -123,7 +123,7 @@ def find(
         raise UserError(
             f"{folder.path} is already trained: only evaluation.… may still change, not {', '.join(changed)}"
         )
-    checked(experiment, run)
+    check_experiment(experiment, run)
     return folder, experiment, settings
 
 

@@ -20,10 +20,10 @@ ABOUT = (
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    return _records(verb, argv) if _asked(argv) in RECORDS else _weights(verb, argv)
+    return _records(verb, argv) if _format_asked(argv) in RECORDS else _weights(verb, argv)
 
 
-def _asked(argv: Sequence[str]) -> str:
+def _format_asked(argv: Sequence[str]) -> str:
     """The format, looked up before there is a parser: weights take an experiment's options, records do not."""
     found = ""
     for token, following in zip(argv, [*argv, ""][1:], strict=True):

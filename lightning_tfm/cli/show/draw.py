@@ -6,7 +6,7 @@ from pathlib import Path
 from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
 from lightning_tfm.cli.output import write_to
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.settings import checked
+from lightning_tfm.study.settings import check_experiment
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -25,7 +25,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.report.analyses.architecture import architecture
     from lightning_tfm.report.charts.svg import standing_alone, to_pdf
 
-    base = checked(settings.base, "experiment") if settings.row else None
+    base = check_experiment(settings.base, "experiment") if settings.row else None
     drawn = architecture(settings.exact, settings.name, base)
     picture = standing_alone(drawn)
     if str(path) == "-":

@@ -41,7 +41,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         if options[name] < 0:
             raise UserError(f"--{name}={options[name]}: must not be negative")
     widths = [_width(word) for text in options["beams"] or WIDTHS for word in text.split(",")]
-    folder = _found(options["run"], Path(options["out"]))
+    folder = _run_folder(options["run"], Path(options["out"]))
     _inspect(folder, wanted, widths, options)
     return 0
 
@@ -52,7 +52,7 @@ def _width(text: str) -> int:
     return int(text)
 
 
-def _found(name: str, root: Path) -> RunFolder:
+def _run_folder(name: str, root: Path) -> RunFolder:
     """Raises UserError if there is no such finished run."""
     if name == Path(name).name and not name.startswith(".") and file_of(root, name).is_file():
         study = load_as(Ablation, root, name)

@@ -43,12 +43,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
     options = parse_plain(parser, argv)
 
     from lightning_tfm.judging.logs import read_logs
-    from lightning_tfm.judging.scores import aim, read
+    from lightning_tfm.judging.scores import aim, read_scores
 
     aims, path = [aim(text) for text in options["metric"]], Path(options["scores"])
     _check(options, [one.name for one in aims], path)
     columns = options["row"], options["seed"]
-    scores = read_logs(path, aims, *columns, options["best"]) if path.is_dir() else read(path, aims, *columns)
+    scores = read_logs(path, aims, *columns, options["best"]) if path.is_dir() else read_scores(path, aims, *columns)
     if options["gate"] is not None:
         return _gate(scores, aims, options, path)
 
@@ -94,11 +94,11 @@ def _check(options: dict[str, Any], names: list[str], path: Path) -> None:
 
 
 def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Path) -> int:
-    from lightning_tfm.judging.gate import Gate, looks_of, plain
+    from lightning_tfm.judging.gate import Gate, answer_of_file, looks_of
     from lightning_tfm.judging.verdicts import base_of, judged
 
     if options["target"] is not None:
-        answer = plain(judged(scores, aims[:1], options["base"], options["target"]), options["gate"])
+        answer = answer_of_file(judged(scores, aims[:1], options["base"], options["target"]), options["gate"])
     else:
         looks = [] if options["looks"] is None else looks_of(options["looks"])
         family = Path(options["family"]) if options["family"] else None

@@ -66,7 +66,7 @@ def measure_layers(models: Sequence[Model], d: int, options: Mapping[str, int]) 
     """The table of these types at width d. `options`: longest, and threads (0: torch's choice)."""
     import torch
 
-    from lightning_tfm.measure.layers import measure, sized
+    from lightning_tfm.measure.layers import at_width, measure
     from lightning_tfm.model.layer_types import find_layer
     from lightning_tfm.user_code.modules import see_working_directory
 
@@ -76,4 +76,4 @@ def measure_layers(models: Sequence[Model], d: int, options: Mapping[str, int]) 
     for model in models:
         find_layer(model.layer)
     machine = f"{cpu_model()}, {plural(torch.get_num_threads(), 'thread')}, torch {torch.__version__.partition('+')[0]}"
-    return measure([sized(model, d) for model in models], options["longest"], machine)
+    return measure([at_width(model, d) for model in models], options["longest"], machine)

@@ -104,12 +104,12 @@ def _make(name: str, root: Path, reference: str | None) -> "Report | SearchRepor
         from lightning_tfm.report.build import make
 
         return make(name, root, reference)
-    from lightning_tfm.queue.searches.results import found
+    from lightning_tfm.queue.searches.results import trials_and_importances
     from lightning_tfm.queue.storages.open import open_queue
     from lightning_tfm.report.searches import trials
 
     try:  # as its storage has it now; a copy without one is shown as it is
-        records = found(study, open_queue(root, name, say=lambda text: None))
+        records = trials_and_importances(study, open_queue(root, name, say=lambda text: None))
         return trials.of_trials(study, *records, root=root)
     except UserError as error:
         if not (folder_of(root, name) / "trials.json").is_file():

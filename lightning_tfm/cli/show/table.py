@@ -70,7 +70,7 @@ def _study(options: dict[str, Any]) -> str:
     study = load_as(Ablation, root, name)
     reading(study)
     if options["reference"] is not None:
-        return _tested(name, root, options, width)
+        return _tested_table(name, root, options, width)
 
     from lightning_tfm.report.build import render_table, untested
     from lightning_tfm.report.charts.study_forest import forest_of
@@ -80,7 +80,7 @@ def _study(options: dict[str, Any]) -> str:
     table, kind = untested(study, root), options["format"]
     several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
     if kind not in ("csv", "json") and several and not options["plain"]:
-        return _tested(name, root, options, width)
+        return _tested_table(name, root, options, width)
     if options["tests"]:
         raise UserError(f"--tests={options['tests']}: no row has two seeds, so nothing is tested")
     if kind == "latex":
@@ -89,7 +89,7 @@ def _study(options: dict[str, Any]) -> str:
     return above + render_table(table, kind, width)
 
 
-def _tested(name: str, root: Path, options: dict[str, Any], width: int) -> str:
+def _tested_table(name: str, root: Path, options: dict[str, Any], width: int) -> str:
     from lightning_tfm.report.build import make, render_table
     from lightning_tfm.report.charts.study_forest import forest_of
 

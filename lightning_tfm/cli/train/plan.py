@@ -6,7 +6,7 @@ from dataclasses import replace
 from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_own, progress_of
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
 from lightning_tfm.cli.study_options import add_options, check_seed, is_search_file, numbers
-from lightning_tfm.cli.terminal import fitted
+from lightning_tfm.cli.terminal import fit_width
 from lightning_tfm.cli.train.sweep import add_table_options, asked_cells, defined
 from lightning_tfm.cli.train.tune import add_search_options, asked_search, pruning
 from lightning_tfm.errors import NotHere, UserError
@@ -75,7 +75,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
             lacking.append(str(error))
             study = replace(study, prints=time_estimate.UNKNOWN, V=study.base.data.vocab_size).with_sources()
         for line in pruning(study, sweep) if study.pruner.type != "none" else ():
-            print(fitted(line, indent=2))
+            print(fit_width(line, indent=2))
         trials, coming, endings = time_estimate.trials_of(study, settings.out, resources.storage)
         cells = [run for trial in trials for run in trial.runs]
     else:
@@ -100,7 +100,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
             tuning = asked_tuning(asked["tune"], numbers(asked["tune_seeds"] or TUNE_SEEDS, "--tune-seeds"), study)
             tried = replace(study, name=f"{name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
             cells = tried.cells() + cells
-    pace = time_estimate.Pace(asked["rate"]) if asked["rate"] else time_estimate.measured(settings.out)
+    pace = time_estimate.Pace(asked["rate"]) if asked["rate"] else time_estimate.measured_pace(settings.out)
     at_once = resources.workers * (resources.slurm.jobs if resources.slurm else 1)
     factor = time_estimate.longer(study.base.scaled(), study.V, asked["pieces"])
     cells, coming = [replace(cell, cost=cell.cost * factor) for cell in cells], [cost * factor for cost in coming]
@@ -108,7 +108,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         cells, settings.out, at_once, pace, coming, endings, study.prints != time_estimate.UNKNOWN
     )
     costs = f"costs: every step full, {asked['pieces']} tokens per sentence, {study.V:,} tokens of vocabulary"
-    print(fitted(f"{found}\n{costs}", indent=15))
+    print(fit_width(f"{found}\n{costs}", indent=15))
     if asked["tune"]:
         print("--tune: the rows of the table are planned at base's value; a chosen one may be another run")
     if resources.slurm is not None:

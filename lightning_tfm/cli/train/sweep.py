@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of, written
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of, settings_from
 from lightning_tfm.cli.output import say_hidden
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
 from lightning_tfm.cli.smoke_test import SHORTENED, smoke_folder, smoke_row
@@ -29,7 +29,7 @@ from lightning_tfm.study.match_compute import solved_lines
 from lightning_tfm.study.preflight import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row, near_rows
 from lightning_tfm.study.sequential import BUDGET, FIRST, check_fixed
-from lightning_tfm.study.settings import Settings, checked
+from lightning_tfm.study.settings import Settings, check_experiment
 from lightning_tfm.study.study import Ablation, check_reference, without_hidden
 from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
@@ -58,7 +58,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_seed(asked, sweep)
     scales = scales_of(asked, sweep)
     if len(scales) > 1:
-        return _ladder(verb, argv, asked["name"] or sweep.name, scales, written(parser, [*sweep.arguments, *argv]))
+        return _ladder(
+            verb, argv, asked["name"] or sweep.name, scales, settings_from(parser, [*sweep.arguments, *argv])
+        )
     settings = parse(parser, [*sweep.arguments, *argv, *at_scale(sweep, scales)])
     if only_printed(settings):
         return 0
@@ -134,7 +136,7 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     seeds = seeds or [settings.base.training.seed]
     for row in rows:
         for seed in seeds:
-            checked(apply(settings.base, row, seed), f"row '{row.name}'")
+            check_experiment(apply(settings.base, row, seed), f"row '{row.name}'")
         check_trainable(apply(settings.base, row), f"row '{row.name}'")
     return rows, seeds
 

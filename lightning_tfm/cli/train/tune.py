@@ -17,7 +17,7 @@ from lightning_tfm.registry import OWN_WEIGHTS
 from lightning_tfm.study.preflight import check_classes, check_peak, check_trainable
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.search import Search
-from lightning_tfm.study.settings import Settings, checked
+from lightning_tfm.study.settings import Settings, check_experiment
 from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, check_sampler, read_search
 from lightning_tfm.training.schedule import EventSchedule
@@ -58,7 +58,7 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
         check_sampler(sampler, file.method, "--sampler")
     base = settings.base
     file = smoke_search(file) if settings.verb["smoke"] else file
-    exact = checked(base, name)
+    exact = check_experiment(base, name)
     space = file.with_sampler(sampler).space(base)
     begun = file_of(settings.out, name).is_file()
     hardware = load_as(Search, settings.out, name).hardware_of(resources.hardware) if begun else resources.hardware

@@ -30,7 +30,7 @@ def class_of(lengths: np.ndarray, limit: int) -> np.ndarray:
     return -(-PER_LIMIT * np.asarray(lengths) // limit) - 1
 
 
-def chosen(source_lengths: np.ndarray, target_lengths: np.ndarray, limit: int) -> np.ndarray:
+def sample_by_length(source_lengths: np.ndarray, target_lengths: np.ndarray, limit: int) -> np.ndarray:
     """Numbers of the lines to score, in order. Lengths with the end token."""
     classes = class_of(np.maximum(source_lengths, target_lengths), limit)
     found = []
@@ -52,7 +52,7 @@ class LongText:
     def lines(self) -> np.ndarray:
         """Numbers of the lines in the split. Raises UserError where none is long or there is none to compare with."""
         split, limit = self._prepared.split(self._name), self.limit
-        found = chosen(split.source_lengths + 1, split.target_lengths + 1, limit)
+        found = sample_by_length(split.source_lengths + 1, split.target_lengths + 1, limit)
         longer = np.maximum(split.source_lengths, split.target_lengths)[found] + 1
         within = (longer <= limit) & (PER_LIMIT * longer > limit)
         for there, words in ((longer > limit, "above"), (within, "from half to the whole of")):

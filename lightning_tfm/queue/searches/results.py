@@ -31,9 +31,9 @@ LEAST = 10
 """finished trials below which an importance means nothing"""
 
 
-def found(search: Search, queue: Queue) -> tuple[list[Trial], list[Importance]]:
+def trials_and_importances(search: Search, queue: Queue) -> tuple[list[Trial], list[Importance]]:
     """The trials of a search and what mattered, as the queue has it now; writes nothing."""
-    kept = _kept(queue.trials())
+    kept = _final_trials(queue.trials())
     return [_trial(search, t) for t in kept], importances(search, kept)
 
 
@@ -41,7 +41,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     """Write trials.csv, trials.json, importance.json and the best configurations beside study.json; the summary."""
     folder = folder_of(root, search.name)
     queue = open_queue(root, search.name, storage, lambda text: None)
-    trials, mattered = found(search, queue)
+    trials, mattered = trials_and_importances(search, queue)
     lines = [t.to_line(search) for t in trials]
     for name, written in (("importance", [one.to_line() for one in mattered]), ("trials", lines)):
         write_atomic(folder / f"{name}.json", (json.dumps(written, indent=1) + "\n").encode())
@@ -67,7 +67,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     return "\n".join(said) + "\n"
 
 
-def _kept(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+def _final_trials(trials: list[FrozenTrial]) -> list[FrozenTrial]:
     """Those that are runs, without tries replaced by a later one."""
     return [
         t for t in trials if "run" in t.user_attrs and not (t.state == TrialState.FAIL and "final" not in t.user_attrs)

@@ -28,7 +28,7 @@ from lightning_tfm.study.search import BASE, Search
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import Ablation, Study, value_of
 from lightning_tfm.watch.run_state import Curve
-from lightning_tfm.watch.study_state import measured
+from lightning_tfm.watch.study_state import value_of_aim
 
 REPEATS = 5
 """repeated proposals in a row after which an untried point is taken where they can be listed"""
@@ -66,7 +66,7 @@ def make_pruner(search: Search, first_validation: int) -> BasePruner:
             return NopPruner()
 
 
-def shown(study: Study) -> Callable[[Cell], Shown]:
+def optuna_params(study: Study) -> Callable[[Cell], Shown]:
     """What Optuna, and optuna-dashboard, gets as parameters of each listed cell of a study."""
     if isinstance(study, Search):
         return _of_search(study)
@@ -150,7 +150,7 @@ class Trials:
 
     def values(self, record: RunRecord) -> tuple[float, ...]:
         """What is reported for a finished trial, in the order of the study's directions."""
-        return (measured(record, "dev/ppl"),)
+        return (value_of_aim(record, "dev/ppl"),)
 
 
 def trials_of(study: Study, queue: Queue, first_validation: int) -> Trials:
@@ -267,13 +267,13 @@ class SearchTrials(Trials):
             for _ in self._report(claim, folder):
                 pass  # too late to stop it
         limits = self.search.constraints
-        excess = {name: measured(record, name) - limit for name, limit in limits.items() if name != "parameters"}
+        excess = {name: value_of_aim(record, name) - limit for name, limit in limits.items() if name != "parameters"}
         if claim.cell.row == BASE:
             excess |= self.search.excess(claim.cell.change)
         self.queue.constrain(claim.trial_id, excess)
 
     def values(self, record: RunRecord) -> tuple[float, ...]:
-        return tuple(measured(record, name) for name in self.search.objectives)
+        return tuple(value_of_aim(record, name) for name in self.search.objectives)
 
     @cached_property
     def _points(self) -> list[dict[str, Any]] | None:

@@ -59,7 +59,7 @@ def architecture(experiment: Experiment, name: str = "", base: Experiment | None
     one = experiment.model.one_stack
     theirs = theirs if len(theirs) == len(ours) else (theirs[-1],) * len(ours)
     for x, column, other in zip((DECODER_X,) if one else (ENCODER_X, DECODER_X), ours, theirs, strict=True):
-        body, top, frame = _drawn(column, other, x, height - 40, experiment.model.N)
+        body, top, frame = _column_picture(column, other, x, height - 40, experiment.model.N)
         parts.append(body)
         tops.append((top, frame))
     source, target = experiment.data.languages
@@ -128,7 +128,7 @@ def _around(m: Model, box: Box) -> list[Box]:
 
 def _norm(m: Model, title: str) -> Box:
     words = NORMS.traits(m.norm_kind).label or m.norm_kind
-    return Box(title, (words,), _counted(lambda: NORMS.count(m.norm_kind, m)))
+    return Box(title, (words,), _count_text(lambda: NORMS.count(m.norm_kind, m)))
 
 
 def _dropout(m: Model) -> str:
@@ -158,23 +158,23 @@ def _self(m: Model, causal: bool) -> Box:
     scheme = SCHEMES.traits(m.positions)
     lines += [f"{scheme.label or m.positions} positions"] * (layer.heads and scheme.acts != "embedding")
     lines += ["as many parameters as self-attention"] * (m.layer_width == "parameters")
-    return Box(title, tuple(lines), _counted(lambda: layer_parameters(m, causal)))
+    return Box(title, tuple(lines), _count_text(lambda: layer_parameters(m, causal)))
 
 
 def _cross(m: Model) -> Box:
-    return Box("Cross-attention", tuple(_heads(m, "cross")), _counted(lambda: memory_parameters(m)))
+    return Box("Cross-attention", tuple(_heads(m, "cross")), _count_text(lambda: memory_parameters(m)))
 
 
 def _feed_forward(m: Model) -> Box:
     part = FEED_FORWARDS.traits(m.feed_forward)
-    label, count = part.label or m.feed_forward, _counted(lambda: FEED_FORWARDS.count(m.feed_forward, m))
+    label, count = part.label or m.feed_forward, _count_text(lambda: FEED_FORWARDS.count(m.feed_forward, m))
     if part.width is None:
         return Box("Feed-forward", (label,), count)
     inner = [f"dropout within {m.P_ff:g}"] * (m.P_ff > 0)
     return Box(f"Feed-forward, {label}", (f"{m.d_model} → {part.width(m):,} → {m.d_model}", *inner), count)
 
 
-def _counted(count: Callable[[], int]) -> str:
+def _count_text(count: Callable[[], int]) -> str:
     try:
         return f"{count():,}"
     except UserError:
@@ -184,7 +184,9 @@ def _counted(count: Callable[[], int]) -> str:
 # --- the picture ---
 
 
-def _drawn(column: Column, other: Column, x: int, bottom: int, N: int) -> tuple[str, tuple[float, float], list[float]]:
+def _column_picture(
+    column: Column, other: Column, x: int, bottom: int, N: int
+) -> tuple[str, tuple[float, float], list[float]]:
     """The column, the middle of its top, and for each sub-layer the height of the middle of its main box."""
     body, y, before = [], float(bottom), {box for box in other.boxes}
     middle, heights = x + COLUMN / 2, []

@@ -196,7 +196,7 @@ def _effects(cells: Cells, found: Factorial, metric: str, fixed: bool) -> list[E
         mean_R = np.array([mean(values[c]) for c in order])
         noise = _sentences(cells, found, metric, order, c_R)
         effect = Effect(kind, metric, words, float(c_R @ mean_R))
-        tested = _tested(effect, c_R, v_R / n_R, df_R, n_R, noise, S)
+        tested = _test_effects(effect, c_R, v_R / n_R, df_R, n_R, noise, S)
         few = (n_R[c_R != 0] < statistics.LEAST).any()
         effects.append(replace(tested, p=None) if few or not fixed else tested)
     return _corrected(effects)
@@ -210,7 +210,7 @@ def _moderated(
     return statistics.moderated(variance_R, n_R - 1, statistics.prior_df(variance_R[None], n_R - 1))
 
 
-def _tested(
+def _test_effects(
     effect: Effect,
     c_R: np.ndarray,
     part_R: np.ndarray,
@@ -228,7 +228,9 @@ def _tested(
     seeds = parts.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         df_seeds = seeds**2 / (parts**2 / df_R[used]).sum()
-    squared, df, _ = statistics.joined(seeds, df_seeds, np.array(shared), np.array(shared + own), (n_R - 1).sum(), S)
+    squared, df, _ = statistics.combine_variances(
+        seeds, df_seeds, np.array(shared), np.array(shared + own), (n_R - 1).sum(), S
+    )
     if (n_R[used] < 2).any() or not (squared > 0 and df > 0):  # NaN if there is no test
         return effect
     estimate = statistics.Estimate(effect.estimate, np.sqrt(squared), df)
@@ -300,10 +302,10 @@ def _heat_map(cells: Cells, found: Factorial, first: str, second: str, metric: s
 def instead(effect: Effect) -> str:
     """Of a main effect: `norm pre instead of post`."""
     key, _, levels = effect.words[0].partition(": ")
-    return f"{short(key)} {levels.replace(' against ', ' instead of ')}"
+    return f"{abbreviated(key)} {levels.replace(' against ', ' instead of ')}"
 
 
-def short(words: str) -> str:
+def abbreviated(words: str) -> str:
     """The field's name in an effect's words, without its section."""
     return words.partition(":")[0].rpartition(".")[2]
 
@@ -313,7 +315,7 @@ def in_few(effect: Effect) -> str:
     if effect.kind == "main":
         return instead(effect)
     levels = (words.partition(": ")[2].partition(" against ")[0] for words in effect.words)
-    return " × ".join(f"{short(words)} {level}" for words, level in zip(effect.words, levels, strict=True))
+    return " × ".join(f"{abbreviated(words)} {level}" for words, level in zip(effect.words, levels, strict=True))
 
 
 def _line(effect: Effect) -> str:
@@ -383,7 +385,7 @@ def lead(found: FactorSummary, report: Summary) -> list[str]:
     parts = [f"{instead(e)} gives {_sized(e)}" for e in main[:NAMED]]
     nothing = "No field has a significant effect of its own."
     said = f"Over all levels of the other fields: {'; '.join(parts)}." if parts else nothing
-    pairs = listed(list(dict.fromkeys(" × ".join(short(w) for w in e.words) for e in together)) or ["none"])
+    pairs = listed(list(dict.fromkeys(" × ".join(abbreviated(w) for w in e.words) for e in together)) or ["none"])
     said += f" But effects differ with the other fields ({pairs}): read the combinations." * bool(together)
     alone = " These are intervals without a test: too few seeds." * all(e.p is None for e in effects)
     return [said + alone * bool(main or together)]
@@ -441,22 +443,22 @@ def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> M
     values = [value for line in lines for _, value in line if value is not None]
     if not values:
         return Markup()
-    names = [f"{short(found.second)} {level}" for level in across]
+    names = [f"{abbreviated(found.second)} {level}" for level in across]
     width, height, left, top = 420, 300, 50, 26
     right, bottom = width - 20 - round(8.8 * max(map(len, names))), height - 44
     x = Scale(-0.2, len(down) - 0.8, left, right)
     y = spanning(values, bottom, top, log=metric.log)
-    body = bottom_line(x, bottom, {float(i): level for i, level in enumerate(down)}, short(found.first))
+    body = bottom_line(x, bottom, {float(i): level for i, level in enumerate(down)}, abbreviated(found.first))
     body += left_axis(y, left, right, f"dev {metric.prose_name}")
     ends = apart([y(line[-1][1] or 0.0) if line else float(bottom) for line in lines], 14.0, top, bottom)
     for k, (line, name, end) in enumerate(zip(lines, names, ends, strict=True)):
         places = [(x(i), y(value), value, down[i]) for i, value in line if value is not None]
         own = tag("polyline", points=points([(px, py) for px, py, *_ in places]), class_="curve")
         for px, py, value, level in places:
-            own += dot(px, py, f"{short(found.first)} {level}, {name}: {metric.score(value)}")
+            own += dot(px, py, f"{abbreviated(found.first)} {level}, {name}: {metric.score(value)}")
         own += label(right + 8, end + 4, name, class_="label end")
         body += tag("g", own, class_=f"point g{k % 8}")
-    title = f"Dev {metric.prose_name} by {short(found.first)} and {short(found.second)}"
+    title = f"Dev {metric.prose_name} by {abbreviated(found.first)} and {abbreviated(found.second)}"
     return figure(width, height, title, body)
 
 

@@ -43,7 +43,7 @@ def to_json(table: LayerTable) -> str:
     return json.dumps(plain, indent=1) + "\n"
 
 
-def read(path: Path) -> LayerTable | None:
+def read_layer_table(path: Path) -> LayerTable | None:
     """What `to_json` wrote; None if there is no such file. Raises UserError if it is not such a table."""
     return read_kept(LayerTable, path, "a table of layers: remove it; lightning-tfm layers makes it again")
 
@@ -58,7 +58,7 @@ class Costs:
 
 
 def find(cells: Cells, report: Summary) -> Costs | None:
-    table = read(folder_of(cells.root, report.study) / FILE)
+    table = read_layer_table(folder_of(cells.root, report.study) / FILE)
     rows = [(row.label or row.name, _layer(cells.study.base, row)) for row in cells.study.rows]
     return None if table is None else Costs(table, rows)
 

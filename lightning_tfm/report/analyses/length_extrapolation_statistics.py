@@ -47,8 +47,8 @@ from lightning_tfm.report.stats.statistics import (
     LEAST,
     Differences,
     Estimate,
+    combine_variances,
     compare,
-    joined,
     moderated,
     prior_df,
     sentence_noise,
@@ -353,7 +353,7 @@ def _alone(m: Measured) -> Estimate:
     shared_R, own_R = noise.shared[1:], noise.own[1:]
     v_R, f_R = moderated(variance_R, n_R - 1, prior_df(variance_R[None], n_R - 1))
     most = (n_R - 1).sum(keepdims=True)
-    squared_R, df_R, _ = joined(v_R / n_R, f_R, shared_R, shared_R + own_R / n_R, most, m.S)
+    squared_R, df_R, _ = combine_variances(v_R / n_R, f_R, shared_R, shared_R + own_R / n_R, most, m.S)
     return Estimate(mean_R, np.where(n_R > 1, np.sqrt(squared_R), np.nan), df_R)
 
 

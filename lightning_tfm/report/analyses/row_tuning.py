@@ -26,7 +26,7 @@ def notes(tuning: TuningSummary, report: Summary) -> list[str]:
     return [
         f"tuned: every row at its best {tuning.key} of {len(tuning.values)} ({tried}), chosen by dev PPL at seed "
         f"{seeds}, apart from the seeds shown; {cost(tuning)}",
-        "tuned: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in _taken(tuning).items()),
+        "tuned: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in _values_taken(tuning).items()),
         *_how_sure(tuning),
     ]
 
@@ -53,7 +53,7 @@ def cost(tuning: TuningSummary) -> str:
     return f"the choice took {tuning.runs} runs, {tuning.seconds:,.0f} s and {tuning.flops:.2e} FLOPs ({tuning.study})"
 
 
-def _taken(tuning: TuningSummary) -> dict[str, list[str]]:
+def _values_taken(tuning: TuningSummary) -> dict[str, list[str]]:
     """Value in words -> the rows that took it."""
     found: dict[str, list[str]] = {}
     for value in tuning.values:

@@ -147,10 +147,10 @@ def _band(cells: Cells, row: str) -> Band:
     runs = [cell.validations for cell in cells.of(row)]
     runs = [run for run in runs if run]
     shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
-    return [(s, min(v), PPL.mean(v), max(v)) for s in thinned(shared) if (v := [run[s] for run in runs])]
+    return [(s, min(v), PPL.mean(v), max(v)) for s in thin_steps(shared) if (v := [run[s] for run in runs])]
 
 
-def thinned(steps: Sequence[int], most: int = POINTS) -> list[int]:
+def thin_steps(steps: Sequence[int], most: int = POINTS) -> list[int]:
     """At most `most` of them, evenly, the last among them."""
     if len(steps) <= most:
         return list(steps)

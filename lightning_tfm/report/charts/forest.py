@@ -182,6 +182,7 @@ def _around(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 # --- the sentences over it ---
 
+UNTESTED = "nothing is tested yet; by the estimates alone "
 NAMED, ROOM = 3, 150
 """changes that a title names, and its letters at most, two lines of a terminal"""
 SIDES = ((("costs", "cost"), "worse"), (("gains", "gain"), "better"))
@@ -208,7 +209,7 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "")
             for i, (side, words) in enumerate(zip(sides, SIDES, strict=True))
             if side
         ]
-        said = lead + "; ".join(parts) + ("." if tested else "; nothing is tested yet.")
+        said = lead + ("" if tested else UNTESTED) + "; ".join(parts) + "."
         if len(said) <= ROOM:
             break
     return begun(said)

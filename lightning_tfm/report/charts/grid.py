@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from lightning_tfm.report.charts.svg import figure, label, short, tag
+from lightning_tfm.report.charts.svg import figure, label, tag, tick_text
 
 Matrix = Sequence[Sequence[float | None]]
 LEVELS = 14
@@ -60,9 +60,9 @@ def _filled(name: str, level: int, **at: str | float) -> str:
 def _key(most: float, y: float, below: bool) -> list[str]:
     steps = range(-LEVELS if below else 0, LEVELS + 1, 2)
     x = LEFT + 40.0
-    parts = [label(x - 6, y + 9, short(float(f"{-most if below else 0:.2g}")), "end", "tick")]
+    parts = [label(x - 6, y + 9, tick_text(float(f"{-most if below else 0:.2g}")), "end", "tick")]
     for level in steps:
         if level:
             parts.append(_filled("rect", level, x=x, y=y, width=9.0, height=10.0))
         x += 9
-    return [*parts, label(x + 6, y + 9, short(float(f"{most:.2g}")), "start", "tick")]
+    return [*parts, label(x + 6, y + 9, tick_text(float(f"{most:.2g}")), "start", "tick")]

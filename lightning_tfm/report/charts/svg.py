@@ -220,7 +220,7 @@ def spanning(values: Sequence[float], start: float, end: float, log: bool = Fals
     return Scale(low - pad, high + pad, start, end)
 
 
-def short(value: float) -> str:
+def tick_text(value: float) -> str:
     """A number in few characters, to three digits where it is large or tiny: a tick's label."""
     if value != 0 and (abs(value) >= 1e9 or abs(value) < 1e-3):
         mantissa, exponent = f"{value:.2e}".split("e")
@@ -237,7 +237,7 @@ def bottom_axis(scale: Scale, y: float, top: float, title: str) -> str:
     for value in scale.ticks():
         x = scale(value)
         parts.append(tag("line", x1=x, x2=x, y1=top, y2=y, class_="grid"))
-        parts.append(label(x, y + 14, short(value), "middle", "tick"))
+        parts.append(label(x, y + 14, tick_text(value), "middle", "tick"))
     return "".join([*parts, _bottom_title(scale, y, title)])
 
 
@@ -258,7 +258,7 @@ def bottom_line(scale: Scale, y: float, ticks: Mapping[float, str], title: str) 
 def left_axis(scale: Scale, x: float, right: float, title: str, ticks: Mapping[float, str] | None = None) -> str:
     """`ticks`: value -> words, where they are not round numbers."""
     parts = []
-    for value, words in (ticks or {value: short(value) for value in scale.ticks()}).items():
+    for value, words in (ticks or {value: tick_text(value) for value in scale.ticks()}).items():
         y = scale(value)
         parts.append(
             tag("line", x1=x, x2=right, y1=y, y2=y, class_="zero-line" if scale.around and not value else "grid")

@@ -27,7 +27,7 @@ from lightning_tfm.report.wording import nll_per_word, reference
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
 from lightning_tfm.report.wording.notes import elsewhere, signatures
 from lightning_tfm.report.wording.outlier_seeds import FAR
-from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, counted, factors_printed
+from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, factors_printed, verdict_counts
 from lightning_tfm.report.wording.word import UNTESTABLE, Word
 from lightning_tfm.runs.divergence import BLOCKS, Undefined
 from lightning_tfm.study.command import fit_command
@@ -56,13 +56,13 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         head=_head(report, cells),
         headline=headline(report, counts=not forest.tested),
         subtitle=forest.scope * forest.tested,
-        tally=counted(report.rows, report.primary.name) if found - {UNTESTABLE} else {},
+        tally=verdict_counts(report.rows, report.primary.name) if found - {UNTESTABLE} else {},
         trust=trust(report),
-        notices=[*base_apart(report), *reference.said(report), *told, *[earlier] * bool(earlier)],
+        notices=[*base_apart(report), *reference.reference_note(report), *told, *[earlier] * bool(earlier)],
         architectures=drawn,
         undrawn=undrawn,
         each_head=head_ablation.each,
-        nats=nll_per_word.known(report.rows),
+        nats=nll_per_word.metrics_recorded(report.rows),
         metric_names={name: metric.label for name, metric in METRICS.items()},
         words=[word for word in Word if word in found],
         false_share=FALSE,
@@ -75,7 +75,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         elsewhere=elsewhere(report.rows),
         said=lambda r: "|".join(_words(r)),
         tested=bool(found - {UNTESTABLE}),
-        counted=counted,
+        counted=verdict_counts,
         scope=SCOPE,
         bias=BIAS if factors_printed(report.rows) else "",
         beyond={name: _region(METRICS[name], tau) for name, tau in report.clear.items()},
@@ -158,7 +158,7 @@ def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> tuple[dict[
     against = report.against.name if report.against else ""
     rows = {row.name: row for row in cells.study.rows}
     examples = provenance.examples(cells, against, report.to) if texts else {}
-    facts = {key: provenance.facts(cell) for key, cell in cells.filled.items()}
+    facts = {key: provenance.run_facts(cell) for key, cell in cells.filled.items()}
     alike = provenance.shared(list(facts.values()))
     found = []
     for r in report.rows:

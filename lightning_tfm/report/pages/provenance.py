@@ -19,7 +19,7 @@ Link = Callable[[Path], str]
 EXAMPLES = 3
 
 
-def facts(cell: FilledCell) -> dict[str, str]:
+def run_facts(cell: FilledCell) -> dict[str, str]:
     """What the page says about one run, in order."""
     record = cell.record
     git, data = record.git, record.data
@@ -33,7 +33,7 @@ def facts(cell: FilledCell) -> dict[str, str]:
         "training data and tokenizer": f"{data.train[:16]}, {data.tokenizer[:16]}",
         "dev set": data.dev[:16],
         "hardware": _by_steps(parts, [_machine(part) for part in parts]),
-        "seconds": f"{record.seconds.total:,.0f}, attempt {_known(record.attempts)}",
+        "seconds": f"{record.seconds.total:,.0f}, attempt {_count_or_unknown(record.attempts)}",
         "versions": _by_steps(parts, [", ".join(f"{k} {v}" for k, v in part.versions.items()) for part in parts]),
     }
     if record.inexact:
@@ -49,7 +49,9 @@ def shared(runs: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 def _machine(part: Segment) -> str:
     hardware = part.hardware
-    processes = f"{_known(hardware.processes)} process(es) of {_known(hardware.threads)} thread(s)"
+    processes = (
+        f"{_count_or_unknown(hardware.processes)} process(es) of {_count_or_unknown(hardware.threads)} thread(s)"
+    )
     return ", ".join(text for text in (hardware.cpu, *hardware.gpus, processes) if text)
 
 
@@ -67,7 +69,7 @@ def _by_steps(parts: list[Segment], said: list[str]) -> str:
     return "; ".join(f"steps {first}\u2013{last}: {text}" for first, last, text in found)
 
 
-def _known(count: int | None) -> str:
+def _count_or_unknown(count: int | None) -> str:
     return "?" if count is None else str(count)
 
 

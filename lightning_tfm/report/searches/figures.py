@@ -10,9 +10,9 @@ from markupsafe import Markup
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both, draw
-from lightning_tfm.report.charts.curves import POINTS, falls, thinned
+from lightning_tfm.report.charts.curves import POINTS, falls, thin_steps
 from lightning_tfm.report.charts.panels import short_name
-from lightning_tfm.report.charts.svg import Scale, bottom_axis, figure, label, points, short, tag
+from lightning_tfm.report.charts.svg import Scale, bottom_axis, figure, label, points, tag, tick_text
 from lightning_tfm.report.searches.summary import SearchSummary
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.trials import Importance, Trial
@@ -44,11 +44,11 @@ def value_of(t: Trial, objective: str) -> float:
 
 def in_words(t: Trial) -> str:
     """Its values, then what it sets."""
-    parts = (", ".join(f"{k} {_short(v)}" for k, v in of.items()) for of in (t.values, t.change))
+    parts = (", ".join(f"{k} {_number_text(v)}" for k, v in of.items()) for of in (t.values, t.change))
     return f"{t.trial}: {'; '.join(parts)}"
 
 
-def _short(value: Any) -> str:
+def _number_text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -132,7 +132,7 @@ class Coordinate:
     def ticks(self) -> list[tuple[float, str]]:
         """(place, words)"""
         if self.list is None:
-            return [(self.scale(v), short(v)) for v in self.scale.ticks(4)]
+            return [(self.scale(v), tick_text(v)) for v in self.scale.ticks(4)]
         return [(self(v), short_name(str(v), 10)) for v in self.list]
 
 
@@ -146,7 +146,7 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
     axes = [Coordinate(p, bottom, top) for p in space]
     values = [value_of(t, objective) for t in trials]
     end = value_axis(objective, values).scale(values, bottom, top)
-    ticks = [axis.ticks() for axis in axes] + [[(end(v), short(v)) for v in end.ticks()]]
+    ticks = [axis.ticks() for axis in axes] + [[(end(v), tick_text(v)) for v in end.ticks()]]
     body = over = ""
     for i, (name, marks) in enumerate(zip([*(p.name for p in space), called(objective)], ticks, strict=True)):
         x = 70.0 + gap * i
@@ -177,7 +177,7 @@ def training(report: SearchSummary, objective: str) -> Markup:
     series = []
     for t in sorted(drawn, key=lambda t: (ORDER.get(kind.get(t.trial, ""), 0), t.trial)):
         early, curve = t.state != "finished", dict(t.curve)
-        line = [Point(step, curve[step]) for step in thinned(list(curve), each)]
+        line = [Point(step, curve[step]) for step in thin_steps(list(curve), each)]
         class_ = "stopped rest" if early else kind.get(t.trial, "rest")
         series.append(Series(t.trial, line, class_, hollow=early, r=3.5, of="trial"))
     log = falls(min(values), max(values))

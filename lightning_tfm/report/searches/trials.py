@@ -67,8 +67,10 @@ def make(name: str, root: Path) -> SearchReport:
     """The report of the search `name`. Raises UserError where its records are missing or broken."""
     search, folder = load_as(Search, root, name), folder_of(root, name)
     trials, importance = folder / "trials.json", folder / "importance.json"
-    lines = [_trial(search, line, trials) for line in _read(trials, name)]
-    return of_trials(search, lines, [Importance.of_line(one, importance) for one in _read(importance, name)], root)
+    lines = [_trial(search, line, trials) for line in _read_record(trials, name)]
+    return of_trials(
+        search, lines, [Importance.of_line(one, importance) for one in _read_record(importance, name)], root
+    )
 
 
 def of_trials(
@@ -106,7 +108,7 @@ def of_trials(
     )
 
 
-def _read(path: Path, name: str) -> list[dict[str, Any]]:
+def _read_record(path: Path, name: str) -> list[dict[str, Any]]:
     found = read_kept(list[dict[str, Any]], path, "a record of a search")
     if found is None:
         raise UserError(f"{path} is missing: the search '{name}' has not got that far yet")

@@ -275,7 +275,7 @@ def moderated(
     return np.maximum(v, own), np.minimum(d_0 + df_R, most)
 
 
-def joined(
+def combine_variances(
     seeds: np.ndarray, df_seeds: np.ndarray, sentences: np.ndarray, bootstrap: np.ndarray, most: np.ndarray, S: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(squared standard error, its degrees of freedom, the seeds' share of it), of differences or contrasts.
@@ -311,7 +311,7 @@ def compare(
     seeds, whole = part + part_0, np.where(apart, 0.0, n_R - 1).sum(-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         df_seeds = seeds**2 / (part**2 / f + part_0**2 / f[..., BASE : BASE + 1])
-    squared, df, share = joined(seeds, df_seeds, noise.shared, noise.shared + own + own_0, whole, S)
+    squared, df, share = combine_variances(seeds, df_seeds, noise.shared, noise.shared + own + own_0, whole, S)
     with np.errstate(divide="ignore", invalid="ignore"):
         estimate, se = mean_R - mean_R[..., BASE : BASE + 1], np.sqrt(squared)
         p = 2 * t_sf(np.abs(estimate) / se, df)

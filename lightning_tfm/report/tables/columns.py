@@ -81,7 +81,7 @@ def of_the_paper(rows: Sequence[SummaryRow]) -> bool:
     return any(row.paper.printed for row in _beside_base(rows) or rows)
 
 
-def shown(rows: Sequence[SummaryRow]) -> list[str]:
+def columns_to_print(rows: Sequence[SummaryRow]) -> list[str]:
     """Columns to print: all of them beside rows of the paper's; else those of the paper's that no row changes are not.
 
     `unchanged` says what these are.
@@ -123,8 +123,8 @@ def trained(divided: str, rows: Sequence[SummaryRow]) -> list[str]:
 
 def same(rows: Sequence[SummaryRow]) -> dict[str, str]:
     """What every row has in the columns that are not shown, as in YAML."""
-    kept = shown(rows)
-    return {name: written(rows[0], name) for name in rows[0].values if name not in kept}
+    kept = columns_to_print(rows)
+    return {name: cell_text(rows[0], name) for name in rows[0].values if name not in kept}
 
 
 def unchanged(rows: Sequence[SummaryRow]) -> str:
@@ -132,28 +132,28 @@ def unchanged(rows: Sequence[SummaryRow]) -> str:
     return ", ".join(f"{label(name)}={value}" for name, value in same(rows).items())
 
 
-def said(found: Any) -> str:
+def yaml_text(found: Any) -> str:
     """A value, as in YAML."""
     return str(found).lower() if isinstance(found, bool) else str(found)
 
 
 def value(row: SummaryRow, name: str) -> str:
     """Of one column, blank where it equals base."""
-    return "" if name in row.blank else written(row, name, thousands="K")
+    return "" if name in row.blank else cell_text(row, name, thousands="K")
 
 
-def written(row: SummaryRow, name: str, thousands: str = "000") -> str:
+def cell_text(row: SummaryRow, name: str, thousands: str = "000") -> str:
     """Of one column, as it is typed, with what was trained in brackets where a miniature divides it."""
 
     def short(found: Any) -> str:
         many = name == "train steps" and found >= 10_000 and found % 1000 == 0
-        return f"{found // 1000}{thousands}" if many else said(found)
+        return f"{found // 1000}{thousands}" if many else yaml_text(found)
 
     found = row.values[name]
     return typed_and_trained(short(row.typed.get(name, found)), short(found))
 
 
-def named(row: SummaryRow, between: str = " ") -> str:
+def row_title(row: SummaryRow, between: str = " ") -> str:
     """Its name, with "(is A)" where it is the row A."""
     return row.name + (f"{between}(is {row.same_as})" if row.same_as else "")
 
@@ -194,5 +194,5 @@ def changed(row: SummaryRow) -> str:
     """What the row changes, as it is typed, with the sizes trained; of base all sizes; "is A" where it is the row A."""
     if row.same_as:
         return f"is {row.same_as}: the same runs, no comparison"
-    found = ", ".join(f"{name} {written(row, name)}" for name in row.values if name not in row.blank)
+    found = ", ".join(f"{name} {cell_text(row, name)}" for name in row.values if name not in row.blank)
     return f"all sizes: {found}" if row.base else found

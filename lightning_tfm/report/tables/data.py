@@ -4,7 +4,7 @@ from typing import Any
 
 from lightning_tfm.metrics import CHARACTER, Metric
 from lightning_tfm.report.analyses import row_tuning
-from lightning_tfm.report.row import Scores, SummaryRow, printed
+from lightning_tfm.report.row import Scores, SummaryRow, paper_metrics
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.tables.extra_columns import FACTS, Fact
@@ -17,8 +17,13 @@ Line = dict[str, Any]
 
 def lines(report: Summary) -> list[Line]:
     """A line for each row, the hidden ones last: head -> value, None where there is none; `factor` is d / P."""
-    known = nll_per_word.known(report.rows)
-    metrics = [*printed(report.rows), *known[:1], *(m for m in notes.beside_ppl(report) if not m.printed), *known[1:]]
+    known = nll_per_word.metrics_recorded(report.rows)
+    metrics = [
+        *paper_metrics(report.rows),
+        *known[:1],
+        *(m for m in notes.beside_ppl(report) if not m.printed),
+        *known[1:],
+    ]
     tuning, (size, *more) = report.of(row_tuning.ANALYSIS), FACTS
     every = [(row, "") for row in report.rows] + [(row, "hidden") for row in report.hidden or []]
     paper = columns.of_the_paper(report.rows)
@@ -31,7 +36,7 @@ def lines(report: Summary) -> list[Line]:
         for metric in metrics:
             found |= _scores(metric, row, report.tested and metric not in known[1:])
         if paper:
-            found |= {f"paper {m.name}": row.paper.of(m.name) for m in printed(report.rows)}
+            found |= {f"paper {m.name}": row.paper.of(m.name) for m in paper_metrics(report.rows)}
             found |= {"paper params (million)": row.paper.params}
         found |= {"far above": " ".join(map(str, row.far_above))} if report.tested else {}
         found |= {"missing": "; ".join(f"seed {seed}: {why}" for seed, why in row.missing.items())}

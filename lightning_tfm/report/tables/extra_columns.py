@@ -80,11 +80,11 @@ FACTS = [
 ]
 
 
-def shown(rows: Sequence[SummaryRow]) -> list[Fact]:
+def extra_facts(rows: Sequence[SummaryRow]) -> list[Fact]:
     """Those for people."""
     return [fact for fact in FACTS if not fact.interval or any(map(fact.cell, rows))]
 
 
 def brief(rows: Sequence[SummaryRow]) -> list[Fact]:
     """Those for views with little room."""
-    return [fact for fact in shown(rows) if fact.brief]
+    return [fact for fact in extra_facts(rows) if fact.brief]

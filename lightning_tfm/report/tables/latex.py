@@ -14,7 +14,7 @@ from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns, views
 from lightning_tfm.report.tables.extra_columns import brief
-from lightning_tfm.report.wording.notes import apart, looked, signatures
+from lightning_tfm.report.wording.notes import hidden_rows_note, interim_note, signatures
 from lightning_tfm.report.wording.verdict import SCOPE
 from lightning_tfm.report.wording.word import Word
 
@@ -47,9 +47,9 @@ def to_latex(report: Summary, layout: Layout = Layout()) -> str:
     paper = layout.paper and columns.of_the_paper(rows)
     tests = layout.tests if any(r.ppl.difference is not None for r in rows) else "none"
     if grid:
-        found = views.fields(columns.shown(rows), columns.written)
+        found = views.fields(columns.columns_to_print(rows), columns.cell_text)
     else:
-        change = [_change(rows)] if _in_words(rows) else views.fields(columns.shown(rows))
+        change = [_change(rows)] if _in_words(rows) else views.fields(columns.columns_to_print(rows))
         called = (
             views.names() if columns.of_the_paper(rows) else replace(views.names(), cell=lambda row: Cell(row.called))
         )
@@ -92,13 +92,13 @@ def _name(study: str) -> str:
 
 
 def _change(rows: Sequence[SummaryRow]) -> views.Shown:
-    names = columns.shown(rows)
+    names = columns.columns_to_print(rows)
     said = {row.name: "" if row.base else _changes(row, names).replace(r"\_", r"\_\allowbreak{}") for row in rows}
     return replace(views.change(rows), cell=lambda row: Cell(Tex(said[row.name])))
 
 
 def _in_words(rows: Sequence[SummaryRow]) -> bool:
-    names = columns.shown(rows)
+    names = columns.columns_to_print(rows)
     wide = sum(max(len(columns.label(name)), *(len(columns.value(row, name)) for row in rows)) for name in names)
     return len(names) > WIDE or wide > WORDS
 
@@ -142,14 +142,14 @@ def _notes(report: Summary, tests: str, paper: bool) -> str:
         others = latex(", ".join(report.foreign))
         parts.append(f"another vocabulary than {latex(report.to)}, so that no perplexity is compared: {others}")
     own = [line for one, found in findings(report) if one in IN_CAPTION for line in one.notes(found, report)]
-    parts += [latex(_capital(note)) for note in [*apart(report), *own]]
+    parts += [latex(_capital(note)) for note in [*hidden_rows_note(report), *own]]
     base = next((row for row in report.rows if row.base), None)
     if base is not None and _in_words(report.rows):
-        parts.append(f"base: {_changes(base, columns.shown(report.rows))}")
+        parts.append(f"base: {_changes(base, columns.columns_to_print(report.rows))}")
     if same := columns.same(report.rows):
         parts.append(f"the same in every row: {', '.join(_set(name, latex(value)) for name, value in same.items())}")
     if tests != "none" and report.looks is not None:
-        parts.append(f"{latex(looked(report))}, which $p$ is corrected for")
+        parts.append(f"{latex(interim_note(report))}, which $p$ is corrected for")
     parts += [latex(part.replace(" is ", ": ", 1)) for part in signatures(report)]
     return ". ".join(_capital(part) for part in parts) + "."
 

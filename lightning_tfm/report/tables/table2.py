@@ -12,7 +12,7 @@ from typing import Any
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.folders import run_folders
-from lightning_tfm.runs.record import Missing, Score, read, read_score
+from lightning_tfm.runs.record import Missing, Score, read_record, read_score
 
 FACTS = Path(__file__).with_name("table2.json")
 PAIRS = ("en-de", "en-fr")
@@ -44,7 +44,7 @@ def lines(root: Path) -> list[Line]:
 
 def _ours(root: Path, path: Path) -> Iterator[Line]:
     folder = RunFolder(root, path.name)
-    record = read(folder.result)
+    record = read_record(folder.result)
     if isinstance(record, Missing):
         return
     data: dict[str, Any] = record.experiment.get("data", {})

@@ -9,14 +9,14 @@ from lightning_tfm.report.analyses.catalog import findings
 from lightning_tfm.report.analyses.compute_multiplier import ANALYSIS as WORTH
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
 from lightning_tfm.report.pages.document import p_value
-from lightning_tfm.report.row import Difference, SummaryRow, printed
+from lightning_tfm.report.row import Difference, SummaryRow, paper_metrics
 from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.tables.columns import COLUMNS
-from lightning_tfm.report.tables.extra_columns import Fact, brief, shown
+from lightning_tfm.report.tables.extra_columns import Fact, brief, extra_facts
 from lightning_tfm.report.wording import nll_per_word, notes
-from lightning_tfm.report.wording.outlier_seeds import said
+from lightning_tfm.report.wording.outlier_seeds import outlier_note
 from lightning_tfm.report.wording.verdict import phrase
 from lightning_tfm.report.wording.word import DIVERGED, INCOMPARABLE, UNDECIDED, WORDS
 
@@ -45,7 +45,7 @@ def table(rows: Sequence[SummaryRow], shown: Sequence[Shown]) -> Table:
 
 
 def names(between: str = " ") -> Shown:
-    return Shown("row", True, cell=lambda row: Cell(columns.named(row, between)))
+    return Shown("row", True, cell=lambda row: Cell(columns.row_title(row, between)))
 
 
 def labels(rows: Sequence[SummaryRow]) -> list[Shown]:
@@ -59,7 +59,7 @@ def group() -> Shown:
 
 def change(rows: Sequence[SummaryRow], labelled: bool = False) -> Shown:
     """What rows change, `labelled` in the words of their labels where they have one."""
-    fields = columns.shown(rows)
+    fields = columns.columns_to_print(rows)
     return Shown("change", True, cell=lambda row: Cell((labelled and row.label) or columns.changes(row, fields)))
 
 
@@ -123,7 +123,7 @@ def score(metric: Metric, foreign: Sequence[str] = (), near: bool = False, on: b
             return Cell(found.instead, title=missing(row))
         spread = "" if found.sd is None else f"± {metric.spread(found.sd)}"
         best = not (metric is PPL and row.name in foreign)
-        return Cell(metric.score(found.mean), spread, found.mean, note=said(row) * (metric is PPL), best=best)
+        return Cell(metric.score(found.mean), spread, found.mean, note=outlier_note(row) * (metric is PPL), best=best)
 
     return Shown(
         metric.column_head if by_nll else f"dev {metric.label}",
@@ -263,10 +263,10 @@ def _by_metric(report: Summary) -> list[Block]:
 def _widest(report: Summary) -> Widest:
     """Each row's changes in one column where the paper's own do not fit."""
     rows = report.rows
-    both = nll_per_word.known(rows)
+    both = nll_per_word.metrics_recorded(rows)
     fewer = both[:1] * bool(report.foreign)  # where pieces are alike, PPL says the same
     every, kept = brief(rows), [fact for fact in brief(rows) if not fact.interval]  # the paper's own columns go first
-    full = [names("\n "), *fields(columns.shown(rows), columns.brief)]
+    full = [names("\n "), *fields(columns.columns_to_print(rows), columns.brief)]
     tables = []
     for first, nll, some in (
         ([full[0], *labels(rows), *full[1:]], both, every),
@@ -285,10 +285,10 @@ def _widest(report: Summary) -> Widest:
 
 def document(report: Summary) -> list[Block]:
     """Every column that says something: with tests the words counted, the claims and what the analyses say."""
-    rows, known = report.rows, nll_per_word.known(report.rows)
+    rows, known = report.rows, nll_per_word.metrics_recorded(report.rows)
     first = [group(), names(), *labels(rows)]
     if not report.tested:
-        first += [*fields(columns.shown(rows)), *facts(brief(rows)), seeds()]
+        first += [*fields(columns.columns_to_print(rows)), *facts(brief(rows)), seeds()]
         own = [line for one, found in findings(report) for line in one.notes(found, report)]
         made = table(rows, [*first, *_scores(report, known), *_paper(rows)])
         return [made, Notes([*notes.untested_notes(report), *own])]
@@ -297,7 +297,7 @@ def document(report: Summary) -> list[Block]:
     for metric in (PPL, *known, *notes.beside_ppl(report)):
         tests = differences(report, metric) if metric.name in report.metrics else {}
         first += [score(metric), *(tests[key] for key in ("d", "p", "holm", "word") if tests)]
-    made = table(rows, [*first, *facts(shown(rows)), *_paper(rows)])
+    made = table(rows, [*first, *facts(extra_facts(rows)), *_paper(rows)])
     return [made, Notes(notes.tested_notes(report)), *notes.sections_in_text(report)]
 
 
@@ -306,14 +306,14 @@ def _scores(report: Summary, nll: Sequence[Metric]) -> list[Shown]:
 
 
 def _paper(rows: Sequence[SummaryRow], unit: str = "M") -> list[Shown]:
-    return [*map(papers, printed(rows)), paper_size(unit=unit)] * columns.of_the_paper(rows)
+    return [*map(papers, paper_metrics(rows)), paper_size(unit=unit)] * columns.of_the_paper(rows)
 
 
 def page(report: Summary) -> Table:
     """Beside each row's name and change; the columns can be chosen."""
     rows = report.rows
     of_the_paper, compared = columns.of_the_paper(rows), WORD.name in report.metrics
-    own = [name for name in columns.shown(rows) if not of_the_paper or name not in COLUMNS]
+    own = [name for name in columns.columns_to_print(rows) if not of_the_paper or name not in COLUMNS]
     found = [*fields(own, on=not of_the_paper and len(own) <= FEW), seeds()]
     for i, metric in enumerate(METRICS[name] for name in report.metrics):
         near = metric is (WORD if compared else PPL)
@@ -321,8 +321,10 @@ def page(report: Summary) -> Table:
         first = [score(metric, near=near), *[papers(metric)] * (of_the_paper and metric.printed)]
         off = {key for key in made if not room or (key == "pd" and compared)}
         found += [*first, *(replace(one, on=one.on and key not in off) for key, one in made.items())]
-    found += [score(metric, on=False) for metric in nll_per_word.known(rows) if metric.name not in report.metrics]
-    size, *more = facts(shown(rows))
+    found += [
+        score(metric, on=False) for metric in nll_per_word.metrics_recorded(rows) if metric.name not in report.metrics
+    ]
+    size, *more = facts(extra_facts(rows))
     return table(rows, [*found, size, *[paper_size(on=not compared)] * of_the_paper, *more])
 
 

@@ -86,7 +86,7 @@ class ClaimSummary:
     findings: list[Finding]
 
 
-def asked(rows: Sequence[str], heads: int = 8) -> list[Claim]:
+def claims_of(rows: Sequence[str], heads: int = 8) -> list[Claim]:
     """The family: claims all of whose rows the study has, over a base with this many `heads`."""
     return [claim for claim in CLAIMS if set(claim.says) <= set(rows) and claim.heads in (None, heads)]
 

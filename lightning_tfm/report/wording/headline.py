@@ -27,7 +27,7 @@ Tested = tuple[SummaryRow, Difference]
 
 def headline(report: Summary, counts: bool = True) -> list[str]:
     """Sentences: what the kind of study asks first, the largest differences found, how often each verdict occurs."""
-    metric, tested = report.primary, _tested(report)
+    metric, tested = report.primary, _tested_rows(report)
     found = findings(report)
     leads = [line for one, what in found for line in one.lead(what, report)]
     costs = [line for one, what in found for line in one.closing(what, report)]
@@ -53,14 +53,14 @@ def base_apart(report: Summary) -> list[str]:
 # --- of rows ---
 
 
-def _tested(report: Summary) -> list[Tested]:
+def _tested_rows(report: Summary) -> list[Tested]:
     name = report.primary.name
     return [(r, d) for r in report.rows if (d := r.metric(name).difference) is not None]
 
 
 def untested(report: Summary) -> str:
     """Why no row has a verdict; empty where one has."""
-    tested = _tested(report)
+    tested = _tested_rows(report)
     if report.finished == 0:
         return "No run has finished, so nothing is known yet."
     if report.against is None:
@@ -74,13 +74,13 @@ def untested(report: Summary) -> str:
 
 def _counts(report: Summary, metric: Metric, tested: Sequence[Tested]) -> str:
     by_word = {word: [r.called for r, d in tested if d.verdict == word] for word in Word}
-    parts = [_counted(word, names) for word, names in by_word.items() if names]
+    parts = [_count_clause(word, names) for word, names in by_word.items() if names]
     rows = plural(len(tested), "row") + f" beside {report.reference}" * bool(report.reference)
     where = f"In {metric.prose_name}, of" if metric is not PPL else "Of"
     return f"{where} {rows} {listed(parts)} ({SCOPE})."
 
 
-def _counted(word: Word, names: list[str]) -> str:
+def _count_clause(word: Word, names: list[str]) -> str:
     named = f" ({', '.join(names)})" if len(names) < NAMED and word not in OPEN else ""
     return f"{len(names)} {word.clause[len(names) > 1]}{named}"
 

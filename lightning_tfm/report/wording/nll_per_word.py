@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lightning_tfm.metrics import BYTE, CHARACTER, WORD, Metric
-from lightning_tfm.report.row import SummaryRow, printed
+from lightning_tfm.report.row import SummaryRow, paper_metrics
 from lightning_tfm.report.summary import Summary
 
 MEANT = (
@@ -16,7 +16,7 @@ OF_BYTES = MEANT.replace("character ", "byte ").replace("characters Unicode code
 MEANINGS = (MEANT, OF_BYTES)
 
 
-def known(rows: Sequence[SummaryRow]) -> list[Metric]:
+def metrics_recorded(rows: Sequence[SummaryRow]) -> list[Metric]:
     """Those that any row has: records of before they were kept print blank; of a text without a source by bytes."""
     if any(BYTE.name in row.more for row in rows):
         return [WORD, BYTE]
@@ -25,12 +25,12 @@ def known(rows: Sequence[SummaryRow]) -> list[Metric]:
 
 def notes(report: Summary) -> list[str]:
     """What they are, and which rows are compared by them; empty where no row has any."""
-    found = [OF_BYTES if BYTE in known(report.rows) else MEANT] * bool(known(report.rows))
+    found = [OF_BYTES if BYTE in metrics_recorded(report.rows) else MEANT] * bool(metrics_recorded(report.rows))
     if report.foreign:
         whose = f"{', '.join(report.foreign)} {'has' if len(report.foreign) == 1 else 'have'}"
         found.append(
             f"{whose} another vocabulary than {report.to}: perplexities per token are NOT comparable between them, so "
             "they are compared by "
-            + " and ".join(["NLL per reference word", *(m.label for m in printed(report.rows) if m.counted)])
+            + " and ".join(["NLL per reference word", *(m.label for m in paper_metrics(report.rows) if m.counted)])
         )
     return found

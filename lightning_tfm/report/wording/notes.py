@@ -16,7 +16,7 @@ from lightning_tfm.report.wording import nll_per_word, reference
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.report.wording.headline import base_apart, untested
 from lightning_tfm.report.wording.outlier_seeds import FAR, phrases
-from lightning_tfm.report.wording.verdict import BIAS, FEWER, SCOPE, counted, factors_printed
+from lightning_tfm.report.wording.verdict import BIAS, FEWER, SCOPE, factors_printed, verdict_counts
 from lightning_tfm.report.wording.word import UNTESTABLE, WORDS
 
 SEEDS = "mean ± standard deviation (n-1); of PPL the geometric mean, ± of its logarithms in percent"
@@ -51,7 +51,7 @@ def untested_notes(report: Summary, by_nll: bool = True) -> list[str]:
         found.append(f"the same in every row: {rest}")
     if len(report.seeds) > 1:
         found.append(f"{len(report.seeds)} seeds: {SEEDS}")
-    return found + apart(report) + twins(report.rows) + elsewhere(report.rows) + left_out(report.rows)
+    return found + hidden_rows_note(report) + twins(report.rows) + elsewhere(report.rows) + left_out(report.rows)
 
 
 def left_out(rows: Sequence[SummaryRow]) -> list[str]:
@@ -71,7 +71,7 @@ def twins(rows: Sequence[SummaryRow]) -> list[str]:
     )
 
 
-def apart(report: Summary) -> list[str]:
+def hidden_rows_note(report: Summary) -> list[str]:
     """How many rows are hidden, and what of them counts."""
     found = report.hidden or []
     return [f"{plural(len(found), 'row')} hidden ({', '.join(r.name for r in found)}): in every correction"] * bool(
@@ -115,14 +115,14 @@ def word_counts(report: Summary) -> list[str]:
     """How often each verdict occurs, by metric."""
     lines = []
     for metric in report.metrics:
-        found = counted(report.rows, metric)
+        found = verdict_counts(report.rows, metric)
         parts = [f"{n} {WORDS[word].shown}" for word, n in found.items()]
         rows = plural(sum(found.values()), "row")
         lines.append(f"{METRICS[metric].label}, {rows}: {'; '.join(parts) or 'none'} ({SCOPE})")
     return lines
 
 
-def looked(report: Summary) -> str:
+def interim_note(report: Summary) -> str:
     """How often the results were looked at; empty where seeds were fixed beforehand."""
     if report.looks is None:
         return ""
@@ -137,13 +137,13 @@ def claim_line(claim: ClaimSummary) -> str:
 
 def brief_notes(report: Summary) -> list[str]:
     """Below the tables with tests in a terminal."""
-    notes = [*base_apart(report), *reference.said(report), *nll_per_word.notes(report)]
+    notes = [*base_apart(report), *reference.reference_note(report), *nll_per_word.notes(report)]
     notes.append(f"{SEEDS}; marginal {report.level} % intervals; verdicts use p (BH), over the rows of a metric")
     if report.scale:
         notes.append(columns.scale(report.scale, report.rows))
     elif columns.resized(report.rows):
         notes.append(columns.sizes(report.rows))
-    notes += [*apart(report), *twins(report.rows), *phrases(report.rows), *left_out(report.rows)]
+    notes += [*hidden_rows_note(report), *twins(report.rows), *phrases(report.rows), *left_out(report.rows)]
     return notes + [line for one, found in findings(report) for line in one.brief(found, report)]
 
 
@@ -151,7 +151,7 @@ def tested_notes(report: Summary) -> list[str]:
     """Below the table with tests."""
     notes = [
         *base_apart(report),
-        *reference.said(report),
+        *reference.reference_note(report),
         *nll_per_word.notes(report),
         f"{SEEDS}; intervals are marginal {report.level} % ones; verdicts use p (BH), "
         "corrected over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; "
@@ -160,9 +160,9 @@ def tested_notes(report: Summary) -> list[str]:
     ]
     notes += [BIAS] * factors_printed(report.rows)
     if report.looks is not None:
-        notes.append(f"{looked(report)}; p is corrected for that too, intervals are at {report.level} %")
+        notes.append(f"{interim_note(report)}; p is corrected for that too, intervals are at {report.level} %")
     notes += columns.trained(report.scale, report.rows)
-    notes += apart(report) + twins(report.rows) + elsewhere(report.rows)
+    notes += hidden_rows_note(report) + twins(report.rows) + elsewhere(report.rows)
     notes += [line for one, found in findings(report) for line in one.notes(found, report)]
     notes += map(claim_line, report.claims)
     about = f" (more than {FAR:g} median absolute deviations above the median; they stay in every number)"

@@ -49,6 +49,6 @@ def phrases(rows: Sequence[SummaryRow]) -> list[str]:
     return found
 
 
-def said(row: SummaryRow) -> str:
+def outlier_note(row: SummaryRow) -> str:
     """k of n seeds far above the others, of a row of the report; empty for none."""
     return f"{len(row.far_above)} of {row.n} seeds far above the others" if row.far_above else ""

@@ -26,7 +26,7 @@ def file_name(reference: str | None) -> str:
     return f"report-to-{reference.replace('/', '-')}.html" if reference else "report.html"
 
 
-def said(report: Summary) -> list[str]:
+def reference_note(report: Summary) -> list[str]:
     """That differences are not to base, where they are not; empty where they are."""
     if report.reference is None:
         return []

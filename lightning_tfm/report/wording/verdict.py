@@ -180,7 +180,7 @@ def phrase(difference: "Difference") -> str:
     return f"{word} ({beside})" if difference.verdict == DIVERGED else ", ".join(filter(None, [word, beside]))
 
 
-def counted(rows: "Sequence[SummaryRow]", metric: str) -> dict[str, int]:
+def verdict_counts(rows: "Sequence[SummaryRow]", metric: str) -> dict[str, int]:
     """How often each verdict occurs in the report's rows."""
     differences = [row.metric(metric).difference for row in rows]
     found = [difference.verdict for difference in differences if difference]

@@ -21,7 +21,7 @@ class Owner:
 
     def gone(self) -> bool:
         """True if the process is known to be dead. False also where it cannot be known: another machine."""
-        return (self.host, self.boot) == _place() and started(self.pid) != self.start
+        return (self.host, self.boot) == _place() and start_ticks(self.pid) != self.start
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -35,12 +35,12 @@ def me() -> Owner:
     """The calling process."""
     host, boot = _place()
     pid = os.getpid()
-    start = started(pid)
+    start = start_ticks(pid)
     assert start is not None, "the calling process exists"
     return Owner(host, pid, boot, start)
 
 
-def started(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """Start of a live process in clock ticks since boot (proc(5), field 22); None if it is dead or a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

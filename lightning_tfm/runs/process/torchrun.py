@@ -19,7 +19,7 @@ def rank() -> int:
     return int(os.environ["RANK"])
 
 
-def placed(hardware: Hardware) -> Hardware:
+def with_torchrun_ranks(hardware: Hardware) -> Hardware:
     """`hardware` with the processes and nodes that torchrun has started. Raises UserError where it differs."""
     world, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     for name, asked, found in (

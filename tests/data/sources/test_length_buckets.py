@@ -14,7 +14,15 @@ from lightning_tfm.data.chains import BuiltinChains
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sources import length_buckets
 from lightning_tfm.data.sources.files import CHAINS, make_corpus
-from lightning_tfm.data.sources.length_buckets import CLASSES, LINES, PER_LIMIT, LongText, check_reach, chosen, class_of
+from lightning_tfm.data.sources.length_buckets import (
+    CLASSES,
+    LINES,
+    PER_LIMIT,
+    LongText,
+    check_reach,
+    class_of,
+    sample_by_length,
+)
 from lightning_tfm.errors import UserError
 from tests.helpers.tiny import experiment, write_corpus
 
@@ -69,10 +77,10 @@ def test_classes_and_lines_of_each():
     assert class_of(np.array([1, 5, 6, 10, 11, 50, 51]), 10).tolist() == [0, 0, 1, 1, 2, 9, 10]
     assert CLASSES == 5 * PER_LIMIT
     target = np.arange(1, 2001) % 60 + 1
-    found = chosen(np.ones(2000, dtype=int), target, 10)
+    found = sample_by_length(np.ones(2000, dtype=int), target, 10)
     assert np.array_equal(np.bincount(class_of(target[found], 10)), [LINES] * CLASSES) and (np.diff(found) > 0).all()
     assert found[-1] > 1800  # spread over the split
-    few = chosen(np.array([3, 30]), np.array([4, 2]), 10)
+    few = sample_by_length(np.array([3, 30]), np.array([4, 2]), 10)
     assert few.tolist() == [0, 1]
 
 

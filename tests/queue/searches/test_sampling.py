@@ -19,7 +19,7 @@ from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.results import importances, report
-from lightning_tfm.queue.searches.sampling import SearchTrials, shown, stopped_in_warmup
+from lightning_tfm.queue.searches.sampling import SearchTrials, optuna_params, stopped_in_warmup
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.storages.join import join
 from lightning_tfm.queue.storages.open import make_queue, open_queue
@@ -365,7 +365,7 @@ def test_runs_that_trials_share_count_once_in_importance(tmp_path: Path) -> None
     for i in range(24):
         change = {"training.lr_factor": 0.1 * (1 + i % 2)}
         cell = Cell(f"t{i:04d}", 1, f"{i % 2:064x}", 1.0, change)
-        queue.enqueue([cell], shown=shown(search(space=SPACE[:1])))
+        queue.enqueue([cell], shown=optuna_params(search(space=SPACE[:1])))
         queue.finish(queue.claim(), 1.0 + i % 2)
     found = importances(search(space=SPACE[:1]), queue.trials())
     assert found[0].why_not == "too few to tell: 2 finished trials, at least 10 are needed"
@@ -374,9 +374,9 @@ def test_runs_that_trials_share_count_once_in_importance(tmp_path: Path) -> None
 def test_a_base_outside_the_space_is_no_evidence_for_the_sampler(tmp_path: Path) -> None:
     space = [Parameter("training.lr_factor", "uniform", [], 0.1, 0.5), SPACE[1]]
     made = search(space=space, based=True, trials=3)
-    assert shown(made)(made.cells()[0]) == ({}, {})
+    assert optuna_params(made)(made.cells()[0]) == ({}, {})
     queue = Queue("s", find_storage("", tmp_path), budget=3)
-    queue.enqueue(made.cells(), shown=shown(made))
+    queue.enqueue(made.cells(), shown=optuna_params(made))
     queue.finish(queue.claim(), 2.0)
     assert [state.cell.row for state in queue.states()] == ["base"]
     assert queue.study(None, None).get_trials() == [] and len(queue.trials()) == 1

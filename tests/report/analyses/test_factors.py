@@ -133,7 +133,7 @@ def test_a_difference_of_two_combinations_is_tested_as_that_of_a_row_to_base_is(
     theirs = statistics.compare(mean_R, variance_R, n_R, noise, 50)
     v_R, df_R = statistics.moderated(variance_R, n_R - 1, statistics.prior_df(variance_R[None], n_R - 1))
     parts = np.array([-1.0, 1.0]), v_R / n_R, df_R, n_R, (shared, 0.0012 / 3), 50
-    ours = factors._tested(Effect("main", "ppl", ["a"], 0.1), *parts)
+    ours = factors._test_effects(Effect("main", "ppl", ["a"], 0.1), *parts)
     low, high = (float(x[1]) for x in theirs.interval())
     assert (ours.lower, ours.upper, ours.p) == pytest.approx((low, high, float(theirs.p[1])))
 
@@ -157,7 +157,9 @@ def test_while_a_combination_has_no_run_yet_every_view_is_there_without_effects(
 
 def test_seeds_that_all_gave_the_same_number_allow_no_test_of_an_effect():
     n_R = np.array([3, 3])
-    same = factors._tested(Effect("main", "ppl", ["a"], 0.1), np.array([-1.0, 1.0]), 0.0 * n_R, n_R - 1, n_R, (0.01, 0))
+    same = factors._test_effects(
+        Effect("main", "ppl", ["a"], 0.1), np.array([-1.0, 1.0]), 0.0 * n_R, n_R - 1, n_R, (0.01, 0)
+    )
     assert (same.lower, same.p) == (None, None)
 
 
@@ -185,7 +187,7 @@ def test_where_nothing_differs_one_study_in_twenty_at_most_finds_an_effect():
                 if own == kind:
                     c_R = np.array([coefficients.get(c, 0.0) for c in rows])
                     effect = Effect(kind, "ppl", words, float(c_R @ y.mean(1)))
-                    p.append(factors._tested(effect, c_R, v_R / n_R, df_R, n_R).p)
+                    p.append(factors._test_effects(effect, c_R, v_R / n_R, df_R, n_R).p)
             hits[kind] += bool((benjamini_hochberg(np.array(p)) < 0.05).any())
     print({kind: count / studies for kind, count in hits.items()})
     assert all(count / studies < 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies) for count in hits.values())

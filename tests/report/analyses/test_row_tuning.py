@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.row_tuning import Tuning, chosen, variants
+from lightning_tfm.queue.row_tuning import Tuning, best_value, variants
 from lightning_tfm.report import archive
 from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.study.rows import all_rows
@@ -88,6 +88,6 @@ def test_a_value_is_never_chosen_by_a_run_that_was_scored_otherwise(tmp_path):
     tried.write(half, 1001, 0.05)
     tried.write(whole, 1001, 0.0, ppl=3.0, evaluation_hash="f" * 64)
     with pytest.raises(UserError, match=r"lr_factor=1\.0 is not scored as the table will be"):
-        chosen(tried.study, asked, base, tmp_path)
+        best_value(tried.study, asked, base, tmp_path)
     tried.write(whole, 1001, 0.5)
-    assert chosen(tried.study, asked, base, tmp_path).value == 0.5
+    assert best_value(tried.study, asked, base, tmp_path).value == 0.5

@@ -193,7 +193,7 @@ def test_a_name_of_several_things_takes_the_verb_of_several():
     assert finding(PPL, [Line("four heads", [Entry(-3.0, verdict="better")])]) == "Four heads are better."
     assert finding(PPL, [Line("half the loss", [Entry(3.0, verdict="worse")])]) == "Half the loss is worse."
     untested = [Line("a", [Entry(3.0, 2.0, 4.0, "not testable")]), Line("b", [Entry(-1.0, -2.0, 0.0, "not testable")])]
-    assert finding(PPL, untested) == "A is worse; b is better; nothing is tested yet."
+    assert finding(PPL, untested) == "Nothing is tested yet; by the estimates alone a is worse; b is better."
 
 
 @pytest.mark.parametrize("width", [80, 104, 132])

@@ -19,10 +19,10 @@ from lightning_tfm.report.analyses import architecture, attention, head_ablation
 from lightning_tfm.report.analyses.quality import quality
 from lightning_tfm.report.build import make
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, below, draw
-from lightning_tfm.report.charts.curves import POINTS, curves, falls, thinned
+from lightning_tfm.report.charts.curves import POINTS, curves, falls, thin_steps
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
-from lightning_tfm.report.charts.svg import Scale, figure, label, short, standing_alone, tag
+from lightning_tfm.report.charts.svg import Scale, figure, label, standing_alone, tag, tick_text
 from lightning_tfm.report.pages import shared, translations
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.tables.extra_columns import FACTS
@@ -77,15 +77,19 @@ def test_shortened_names_stay_apart():
 @pytest.mark.parametrize("to", [1.3, 1.5, 2.0, 4.0, 9.0, 30.0])
 def test_ticks_are_told_apart_and_say_where_they_are(unit, log, to):
     ticks = Scale(unit, unit * to, 0.0, 100.0, log).ticks()
-    told = [short(tick) for tick in ticks]
+    told = [tick_text(tick) for tick in ticks]
     assert len(set(told)) == len(ticks) > 0
     for tick, words in zip(ticks, told, strict=True):
         assert float(words.replace("K", "e3").replace("M", "e6").replace(MINUS, "-")) == pytest.approx(tick, rel=1e-3)
 
 
 def test_a_curve_has_few_points_and_its_last():
-    assert thinned(range(1000))[-1] == 999 and thinned(range(1000))[0] == 0 and len(thinned(range(1000))) == POINTS
-    assert thinned([1, 5, 9]) == [1, 5, 9]
+    assert (
+        thin_steps(range(1000))[-1] == 999
+        and thin_steps(range(1000))[0] == 0
+        and len(thin_steps(range(1000))) == POINTS
+    )
+    assert thin_steps([1, 5, 9]) == [1, 5, 9]
 
 
 def ends(picture: str) -> dict[str, str]:

@@ -58,11 +58,11 @@ def test_the_response_is_a_parabola_in_the_log_of_the_value_whose_curvature_rows
 def test_row_and_base_add_their_losses_to_the_error_and_no_seed_makes_them_smaller():
     n, zero = np.full(3, 5), np.zeros(3)
     d = compare(np.array([0.0, 0.02, 0.02]), np.full(3, 1e-4), n, SentenceNoise(zero, zero))
-    wide = selection_error.widened(d, np.array([0.1, 0.0, 0.3]))
+    wide = selection_error.widen_by_selection(d, np.array([0.1, 0.0, 0.3]))
     assert wide.se[1:] ** 2 - d.se[1:] ** 2 == pytest.approx(np.array([0.1, 0.4]) * d.seed_variance[1:])
     assert (wide.p[1:] > d.p[1:]).all() and (wide.df[1:] < d.df[1:]).all() and np.isnan(wide.p[0])
     assert wide.shared[1:] == pytest.approx(np.array([0.1, 0.4]) * d.seed_variance[1:])
-    same = selection_error.widened(d, zero)
+    same = selection_error.widen_by_selection(d, zero)
     assert same.p[1:] == pytest.approx(d.p[1:], rel=1e-12) and same.df[1:] == pytest.approx(d.df[1:], rel=1e-12)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Evaluation
-from lightning_tfm.corpus_metrics import measured
+from lightning_tfm.corpus_metrics import corpus_scores
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.build import make
@@ -263,7 +263,7 @@ def test_a_class_whose_numbers_cannot_be_summed_is_refused_before_they_are_kept(
     texts = [f"a b {i}" for i in range(5)]
     try:
         with pytest.raises(UserError, match=f"metric 'own_counts:Words'.*{SAYS.get(wrong, '')}"):
-            measured(Evaluation(metrics="own_counts:Words"), texts, texts)
+            corpus_scores(Evaluation(metrics="own_counts:Words"), texts, texts)
     finally:
         sys.modules.pop("own_counts", None)
         METRICS.pop("own_counts:Words", None)

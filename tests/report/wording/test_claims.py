@@ -15,8 +15,8 @@ from lightning_tfm.report.wording.claims import (
     WORSE,
     Claim,
     adjusted,
-    asked,
     both_sides,
+    claims_of,
     weigh,
 )
 from lightning_tfm.report.wording.word import CONTRADICTED, UNDECIDED, UNTESTABLE
@@ -82,10 +82,10 @@ def test_holm_over_the_claims_and_the_looks():
 
 
 def test_the_family_is_of_claims_whose_rows_the_study_has():
-    assert asked(list(all_rows())) == list(CLAIMS) and len(CLAIMS) == 6
-    assert asked(["base", "A-h1", "B-dk16"]) == [CLAIMS[0]]
-    assert asked(["base", "A-h1", "A-h32"], heads=4) == [CLAIMS[1]]  # "worse than eight" says nothing about four
-    assert weigh([], [({}, 1.0)]) == [] and weigh(asked(["A-h1"]), [])[0].verdict == UNTESTABLE
+    assert claims_of(list(all_rows())) == list(CLAIMS) and len(CLAIMS) == 6
+    assert claims_of(["base", "A-h1", "B-dk16"]) == [CLAIMS[0]]
+    assert claims_of(["base", "A-h1", "A-h32"], heads=4) == [CLAIMS[1]]  # "worse than eight" says nothing about four
+    assert weigh([], [({}, 1.0)]) == [] and weigh(claims_of(["A-h1"]), [])[0].verdict == UNTESTABLE
     assert "C-N8" not in {name for claim in CLAIMS for name in claim.says}
 
 

@@ -14,7 +14,7 @@ from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.report.build import make
 from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats.evidence import Evidence, may_be_equal
-from lightning_tfm.report.wording.verdict import FALSE, agrees, counted, judge, phrase
+from lightning_tfm.report.wording.verdict import FALSE, agrees, judge, phrase, verdict_counts
 from lightning_tfm.report.wording.word import (
     BETTER,
     CONTRADICTED,
@@ -161,7 +161,7 @@ def test_a_miniatures_bleu_has_no_unit_in_common_with_the_papers():
 
 def test_words_are_counted_in_their_order():
     rows = [summary_row("base", base=True), *(summary_row("a", word) for word in (UNDECIDED, REPRODUCED, UNDECIDED))]
-    assert list(counted(rows, "ppl").items()) == [(REPRODUCED, 1), (UNDECIDED, 2)]
+    assert list(verdict_counts(rows, "ppl").items()) == [(REPRODUCED, 1), (UNDECIDED, 2)]
 
 
 def test_every_word_is_one_value_with_all_that_prints_it_and_an_unclear_one_takes_no_side():
