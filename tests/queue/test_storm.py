@@ -103,7 +103,8 @@ class Storm:
         return time.monotonic() - began
 
     def _strike(self, victim: int) -> None:
-        rows = dict(line.split() for root in set(self.roots) for line in (root / "pids").read_text().splitlines())
+        lists = [root / "pids" for root in set(self.roots) if (root / "pids").is_file()]  # none before a first run
+        rows = dict(line.split() for path in lists for line in path.read_text().splitlines())
         row = rows.get(str(victim))
         if self.kills == 6:
             self._stopped = [self.launchers[-1], *runs(self.launchers[-1])]

@@ -723,7 +723,7 @@ def test_the_walk_through_attention_on_its_own_text(place):
     files = [gzip.decompress(file.read_bytes()).decode() for file in Path(text).glob("*.gz")]
     lines = {line.strip(" .") for whole in files for line in whole.split("\n")}
     ours = {found.strip(".") for found in re.findall(r"\b(?:A woman|Eine Frau) [^*\"]+", page)}
-    assert len(lines) > 60000 and len(ours) == 4 and not lines & ours, "a sentence of a text that is not ours"
+    assert len(lines) > 60000 and len(ours) == 2 and not lines & ours, "a sentence of a text that is not ours"
 
 
 def test_every_file_of_a_results_folder_is_in_the_reference(place):
