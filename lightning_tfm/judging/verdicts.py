@@ -98,7 +98,7 @@ class Judgement:
 
     def gate(self, row: str) -> "Answer":
         """What `--gate ROW` says: `.code` is 0 (better), 3 (undecided) or 4 (not better), `.line` a dict."""
-        return import_module("lightning_tfm.judging.gate").plain(self, row)
+        return import_module("lightning_tfm.judging.gate").answer_of_file(self, row)
 
 
 def base_of(scores: Scores, named: str | None) -> str:

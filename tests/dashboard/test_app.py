@@ -186,10 +186,10 @@ def scored_by(root: Path, metric: str) -> list[str]:
 
 
 def test_a_metric_of_the_user_s_is_a_column_a_condition_and_a_number_of_every_page(serve, tmp_path, monkeypatch):
-    (tmp_path / "own_words.py").write_text(OWN)
+    (tmp_path / "own_right_words.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    names = scored_by(tmp_path / "out", "own_words:RightWords")
+    names = scored_by(tmp_path / "out", "own_right_words:RightWords")
     served = serve(tmp_path / "out")
     try:
         assert 'value="RightWords"' in (index := served.get("/").text) and "warn" not in re.sub("warn wrong", "", index)
@@ -205,7 +205,7 @@ def test_a_metric_of_the_user_s_is_a_column_a_condition_and_a_number_of_every_pa
         curves = served.get("/curves/news?by=RightWords").json["charts"]["chart-curves"]["series"]
         assert [one["name"] for one in curves] == ["61.25 (1)", "62.25 (1)", "63.25 (1)", "64.25 (1)"]
     finally:
-        METRICS.pop("own_words:RightWords", None)
+        METRICS.pop("own_right_words:RightWords", None)
 
 
 @pytest.mark.parametrize("source", [None, "raise ValueError('on <b>Sundays</b>')", "class RightWords: ..."])

@@ -16,7 +16,7 @@ from lightning_tfm.inference.export import unlike_ctranslate2
 from lightning_tfm.model import causality_check
 from lightning_tfm.model.attention_types import AttentionType, Softmax, masked_softmax, scaled_scores
 from lightning_tfm.model.beam_search import beam_search, length_penalty
-from lightning_tfm.model.dropout import given
+from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.one_stack import OneStack, OneStackDecoder, make_model
 from lightning_tfm.model.positions import sinusoids
 from lightning_tfm.model.size import count_parameters
@@ -98,7 +98,7 @@ def test_it_is_the_computation_by_hand_of_every_pair_alone(stack, wet):
     batch = batch_of(PAIRS, [4, 2, 9])
     sides = SentenceMasks(model.config, 3).between(7, batch, model.embedding_WD) if wet else None
     keeps = model.arranged(batch, *(side.unbind(0) for side in sides)) if sides else []
-    with given(list(zip(model.dropouts() if sides else [], keeps, strict=True))):
+    with masks_set(list(zip(model.dropouts() if sides else [], keeps, strict=True))):
         found = model(source, target)
     assert found.shape == (*target.shape, V)
     for row, (s, t) in enumerate(PAIRS):

@@ -38,7 +38,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if only_printed(settings):
         return 0
     if torchrun := _torchrun():
-        hardware = torchrun.placed(hardware)
+        hardware = torchrun.with_torchrun_ranks(hardware)
     else:
         check_one_machine(hardware)
     exact = settings.exact
