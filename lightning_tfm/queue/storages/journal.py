@@ -69,14 +69,23 @@ class Glance(BaseJournalBackend):
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._read = (0, 0)
+        """lines that were read, and where the next one begins: no writer moves a whole line"""
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         """Records from the given number on, as the file has them now."""
-        for number, line in enumerate(_lines(self._path.read_bytes())[log_number_from:], log_number_from + 1):
-            whole = line if _is_record(line) else line[max(line.rfind(RECORD), 0) :]
-            if not _is_record(whole):
-                raise UserError(_damaged(self._path, number))
-            yield json.loads(whole)
+        before, position = self._read if self._read[0] <= log_number_from else (0, 0)
+        with open(self._path, "rb") as file:
+            file.seek(position)
+            data = file.read()
+        for number, line in enumerate(_lines(data), before + 1):
+            position += len(line)
+            if number > log_number_from:
+                whole = line if _is_record(line) else line[max(line.rfind(RECORD), 0) :]
+                if not _is_record(whole):
+                    raise UserError(_damaged(self._path, number))
+                self._read = (number, position)
+                yield json.loads(whole)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Refuse."""

@@ -8,10 +8,10 @@ import numpy as np
 from markupsafe import Markup
 
 from lightning_tfm.metrics import PPL
-from lightning_tfm.plural_words import signed
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.forest import Forest
 from lightning_tfm.report.charts.panels import FEW, row_classes, short_name, short_names
+from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary
@@ -88,8 +88,9 @@ def _difference(row: SummaryRow, band: Band, to: Band, names: Mapping[str, str],
         for share, (_, _, mean, _), base in zip(shares, band, level.tolist(), strict=True)
         if share >= theirs[0]
     ]
-    said = ", ".join(signed(p.y, 0 if abs(p.y) >= 9.95 else 1) for p in line[:: -(-len(line) // 8)])
-    end = f"{signed(line[-1].y, 0 if abs(line[-1].y) >= 9.95 else 1)} % " if row.name in names else ""
+    axis = axis_of(PPL)
+    said = ", ".join(axis.number(p.y, unit=False) for p in line[:: -(-len(line) // 8)])
+    end = f"{axis.number(line[-1].y)} " if row.name in names else ""
     return Series(
         row.name,
         line,

@@ -7,7 +7,7 @@ forest_picture.py as SVG. Nothing here knows runs or models.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lightning_tfm.plural_words import plural, several, signed
+from lightning_tfm.plural_words import listed, plural, several, signed
 from lightning_tfm.report.wording.word import DIVERGED, UNDECIDED, UNTESTABLE, WORDS, Shift, Verdict, Word
 
 SHARE, SHORTER = 0.1, 3.0
@@ -222,11 +222,10 @@ def begun(sentence: str) -> str:
 
 def clause(names: Sequence[str], of: int, verbs: tuple[str, str], alone: str = "") -> str:
     """These of so many changes with their verb, singular or plural; where they are all, they are `alone`."""
-    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     many = len(names) > 1 or several(names[0])
     if alone and of == len(names):
-        return f"{listed} {('is', 'are')[many]} {alone}"
-    return f"{listed} {verbs[many]}" + " most" * (of > len(names))
+        return f"{listed(names)} {('is', 'are')[many]} {alone}"
+    return f"{listed(names)} {verbs[many]}" + " most" * (of > len(names))
 
 
 def tally(lines: Sequence[Line], seeds: str, published: str) -> str:

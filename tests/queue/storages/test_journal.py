@@ -12,6 +12,7 @@ import pytest
 from lightning_tfm.atomic_io import locked
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.storages import journal
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.storages.journal import open_journal
 from lightning_tfm.study.cell import Cell
@@ -147,3 +148,21 @@ def test_processes_append_at_once_without_mixing_lines(tmp_path: Path, said: lis
 
     assert [forks.join(pid) for pid in [forks.start(writer) for _ in range(4)]] == [0] * 4
     assert len(queue(path, said).states()) == 100 and not said
+
+
+def test_a_reader_that_looks_again_reads_only_what_is_new_to_it(tmp_path, said, monkeypatch):
+    path, split, sizes = tmp_path / "journal.log", journal._lines, []
+    monkeypatch.setattr(journal, "_lines", lambda data: sizes.append(len(data)) or split(data))
+    writer = queue(path, said)
+    writer.enqueue(cells(2))
+    reader = Queue("s", find_storage(str(path), tmp_path).to_read(), said.append, create=False)
+    assert [state.cell.row for state in reader.states()] == ["r0", "r1"]
+    before = path.stat().st_size
+    writer.enqueue(cells(3))
+    append(path, TORN)
+    sizes.clear()
+    assert [state.cell.row for state in reader.states()] == ["r0", "r1", "r2"]
+    assert sizes[0] == path.stat().st_size - before and set(sizes[1:]) <= {len(TORN)}
+    path.write_bytes(path.read_bytes().removesuffix(TORN) + b"x\n")
+    with pytest.raises(UserError, match="is damaged"):
+        reader.states()
