@@ -26,8 +26,8 @@ IDLE = 30.0
 
 
 def dashboard(options: Namespace) -> None:
-    """A folder of runs that nobody trained (tests/dashboard/made.py), the verb in a process of its own, Chromium."""
-    from tests.dashboard.made import thousand  # the tests' folders: at the top they would be needed by every game
+    """A folder of runs that nobody trained (tests/helpers/studies.py), the verb in a process of its own, Chromium."""
+    from tests.helpers.studies import thousand  # the tests' folders: at the top they would be needed by every game
 
     with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as own:
         thousand(Path(root), options.runs)

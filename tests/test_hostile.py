@@ -12,7 +12,7 @@ from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.causality_check import check_own_classes
 from lightning_tfm.yaml_files import read_word
-from tests.dashboard.made import Folder
+from tests.helpers.studies import Folder
 
 NINES, LONG = "9" * 5000, "a" * 300
 PAIRS = "".join(f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}\n" for i in range(1, 30))

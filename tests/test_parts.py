@@ -155,7 +155,7 @@ VERDICT = """    CURIOUS = (
 """
 MEASURED = """
 from pathlib import Path
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 from tests.report.tables.test_metrics import printed, views
 
 root = Path("results")

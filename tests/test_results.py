@@ -14,7 +14,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
 from lightning_tfm.study.rows import Paper, Row
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 NONE = Paper(None, None, None)
 RECORDS = Path(__file__).parents[1] / "experiments/results/norm/records.tar.xz"

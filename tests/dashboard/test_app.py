@@ -29,9 +29,8 @@ from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study_file import save
 from lightning_tfm.watch.query import find_field
 from lightning_tfm.watch.run_state import STATES
-from tests.dashboard.made import BASE, Folder
+from tests.helpers.studies import SMALL, Folder, Generator
 from tests.report.pages.test_page import HOSTILE, Parser
-from tests.report.synthetic import Generator
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def made(tmp_path_factory):
     broken = found.root / "studies" / "broken"
     broken.mkdir()
     (broken / "study.json").write_text("{")
-    found.run(replace(BASE, training=replace(BASE.training, seed=77)))
+    found.run(replace(SMALL, training=replace(SMALL.training, seed=77)))
     (found.root / "runs" / "0123" / "attempts").mkdir(parents=True)
     (found.root / "secret.txt").write_text("secret")
     return found
@@ -292,9 +291,9 @@ def test_sizes_are_shown_as_they_are_typed_with_those_trained_in_brackets(serve,
 
 
 def test_a_commands_sizes_are_those_that_are_typed():
-    typed = override(BASE, {"model.N": 2}, "a row")
+    typed = override(SMALL, {"model.N": 2}, "a row")
     assert "--model.N=2 " in fit_command(typed) and "--miniature.depth=2" in fit_command(typed)
-    assert typed.scaled().unscaled(BASE.miniature) == typed
+    assert typed.scaled().unscaled(SMALL.miniature) == typed
 
 
 def test_a_study_says_sizes_as_they_were_trained_and_which_row_is_another(serve, tmp_path):
@@ -369,7 +368,7 @@ def test_an_empty_folder_s_page_says_what_to_type_until_something_is_there(serve
     page = served.get("/").text
     assert f"lightning-tfm demo --out {tmp_path}</pre>" in page and "table-runs" not in page
     assert f"lightning-tfm sweep sweeps/table3.yaml --out {tmp_path}</pre>" in page
-    Folder(tmp_path).run(BASE)
+    Folder(tmp_path).run(SMALL)
     page = served.get("/").text
     assert "lightning-tfm demo" not in page and "table-runs" in page
 
@@ -507,7 +506,7 @@ def test_who_has_the_newest_state_is_told_so_and_others_get_what_is_new(serve, t
 def test_of_many_runs_the_page_has_the_newest_and_more_where_more_are_asked_for(serve, tmp_path):
     made = Folder(tmp_path)
     for seed in range(130):
-        made.run(replace(BASE, training=replace(BASE.training, seed=seed)), texts=False)
+        made.run(replace(SMALL, training=replace(SMALL.training, seed=seed)), texts=False)
     served = serve(tmp_path)
     page = served.get("/").text
     newest = sorted(served.board.seen.runs.values(), key=lambda run: (-run.changed, run.name))

@@ -26,9 +26,8 @@ from lightning_tfm.watch import run_state
 from lightning_tfm.watch.run_state import STATES, thin_points
 from lightning_tfm.watch.study_state import Best
 from lightning_tfm.watch.time_left import Left
-from tests.dashboard.made import BASE, PRINTS, Folder
 from tests.helpers.calling import call
-from tests.helpers.records import record_of
+from tests.helpers.studies import PRINTS, SMALL, Folder, record_of
 
 QUERY = "study = '{}'"
 
@@ -66,18 +65,18 @@ def test_every_state_is_told_from_the_files_and_damage_hides_nobody(made):
 )
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"step": NaN}', b"\xff\xfe", b'{"number": "x"}', b"nul"])
 def test_a_half_written_file_of_a_running_run_breaks_nothing(made, name, content):
-    folder = made.run(BASE, "running")
+    folder = made.run(SMALL, "running")
     (folder.path / name).write_bytes(content)
     board = Board(made.root, every=0)
     seen = board.look()
     assert seen.runs[folder.path.name].state in STATES
-    made.run(BASE, "finished")
+    made.run(SMALL, "finished")
     assert board.look().runs[folder.path.name].state == "finished"
 
 
 @pytest.mark.parametrize("value", [1e300, -1, 10**400, "soon", {}])
 def test_an_absurd_number_is_damage_that_the_pages_name(made, value):
-    folder = made.run(BASE, "running")
+    folder = made.run(SMALL, "running")
     folder.cell.write_text('{"row": "base", "seed": 1}')
     for name, key in (("progress.json", "time"), ("cell.json", "seed"), ("attempts/0001.json", "time")):
         plain = json.loads((folder.path / name).read_bytes())
@@ -92,7 +91,7 @@ def test_an_absurd_number_is_damage_that_the_pages_name(made, value):
 
 
 def test_a_run_lives_as_long_as_its_heartbeat(made):
-    folder = made.run(BASE, "running")
+    folder = made.run(SMALL, "running")
     board = Board(made.root, every=0)
     view = board.look().runs[folder.path.name]
     assert view.state == "running" and view.left == Left(pytest.approx(0.03 * (view.steps - view.step)), at_least=True)
@@ -119,8 +118,8 @@ def test_a_process_of_this_machine_that_is_gone_is_known_at_once(made):
 def test_what_has_ended_is_not_read_again_and_versions_rise_where_something_differs(made, monkeypatch):
     study = made.table("table", ["base", "A-h1"], seeds=[1, 2])
     made.fill(study, ["finished", "failed"])
-    going = made.run(replace(BASE, training=replace(BASE.training, seed=99)), "running")
-    damaged = made.run(replace(BASE, training=replace(BASE.training, seed=98)), "damaged")
+    going = made.run(replace(SMALL, training=replace(SMALL.training, seed=99)), "running")
+    damaged = made.run(replace(SMALL, training=replace(SMALL.training, seed=98)), "damaged")
     read = []
     kept = run_state.read_record
     monkeypatch.setattr(run_state, "read_record", lambda path: read.append(path.parent.name) or kept(path))
@@ -335,7 +334,7 @@ def test_a_search_of_several_seeds_counts_trials_and_ranks_means(made):
 
 
 def test_a_run_of_no_study_is_called_as_it_was_asked_for(made):
-    folder = made.run(BASE)
+    folder = made.run(SMALL)
     board = Board(made.root, every=0)
     assert board.look().called(folder.path.name) == folder.path.name
     folder.cell.write_text('{"row": "A-h1", "seed": 5}')

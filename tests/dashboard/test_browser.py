@@ -10,8 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study_file import save
 from lightning_tfm.watch.run_state import STATES
-from tests.dashboard.made import BASE, Folder
-from tests.report.synthetic import Generator
+from tests.helpers.studies import SMALL, Folder, Generator
 
 pytestmark = pytest.mark.long
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -177,7 +176,7 @@ def test_runs_are_sorted_and_filtered_by_keyboard_and_the_address_remembers_it(o
 def test_of_many_runs_those_that_one_looks_at_are_rows_and_all_are_sorted(browser, serve, tmp_path):
     made = Folder(tmp_path)
     for seed in range(230):
-        made.run(replace(BASE, training=replace(BASE.training, seed=seed)), texts=False)
+        made.run(replace(SMALL, training=replace(SMALL.training, seed=seed)), texts=False)
     served, page = serve(tmp_path), browser.new_page()
     page.goto(served.url)
     rows = page.locator("#table-runs tbody tr")
@@ -409,7 +408,7 @@ def test_an_open_page_shows_what_happens_without_being_asked_again(browser, serv
     run.locator("#part-head dd", has_text="1.23").wait_for(timeout=20_000)
     assert "1.234" in run.locator("#chart-dev .readout").inner_text()
     made.run(apply(study.base, study.rows[1], 1))
-    made.run(replace(BASE, training=replace(BASE.training, seed=9)))
+    made.run(replace(SMALL, training=replace(SMALL.training, seed=9)))
     index.get_by_text("3 runs").wait_for(timeout=20_000)
     made.run(apply(study.base, study.rows[0], 1), "finished")
     run.locator("#part-head .s-finished").first.wait_for(timeout=20_000)

@@ -13,7 +13,7 @@ from lightning_tfm.dashboard.reports import OWN, Reports
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storages.backends import JOURNAL, JournalStore
 from lightning_tfm.study.study import LOOKS
-from tests.report.synthetic import Generator, write_search
+from tests.helpers.studies import Generator, write_search
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,7 @@ from lightning_tfm.data.text.vocabulary import read_vocabulary
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.rescore import PAPER, with_measures
 from lightning_tfm.special_tokens import EOS, UNK
-from tests.helpers.records import DEV
+from tests.helpers.studies import DEV
 
 LINES = {
     "train.en": "the inter@@ rup@@ tion\nthe end .\n",

@@ -15,7 +15,7 @@ import lightning_tfm
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.study.rows import all_rows
 from tests.helpers.documents import load
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 ROOT = Path(__file__).parents[2]
 generated = load("generated")

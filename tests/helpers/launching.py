@@ -14,7 +14,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation, Study
 from lightning_tfm.watch.study_state import CellState
-from tests.helpers.records import DEV
+from tests.helpers.studies import DEV
 
 Train = Callable[[Task], None]
 
@@ -30,7 +30,7 @@ class Training:
 
 
 class Listed(Ablation):
-    """Without rows: its cells are what the test says, scored as tests.helpers.records says."""
+    """Without rows: its cells are what the test says, scored as tests.helpers.studies says."""
 
     def evaluation(self, cell: Cell, root: Path) -> str:
         return DEV.evaluation_hash

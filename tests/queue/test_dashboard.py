@@ -18,7 +18,7 @@ from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.rows import Paper, Row
 from tests.helpers.browser import chromium
 from tests.helpers.launching import ablation, launch
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 
 PARAMETERS = {"row": "r3", "seed": "21", r"model\.h": "8"}

@@ -19,7 +19,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study_file import link, save
 from lightning_tfm.study.sweeps import Parameter
 from tests.helpers.launching import launch
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 from tests.queue.searches.test_sampling import search
 
 

@@ -31,7 +31,7 @@ from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState
 from tests.helpers.family import leads_group, offspring
 from tests.helpers.launching import launch
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 
 STEPS = 10

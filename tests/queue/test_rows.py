@@ -19,7 +19,7 @@ from lightning_tfm.queue.storages.sharing import publish
 from lightning_tfm.study.row_tuning import FILE, read_tuning
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study_file import folder_of, link, load, save
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 from tests.study.test_plan import HEAD, call
 
 ROWS = ["base", "A-h1", "A-h4"]

@@ -21,9 +21,8 @@ from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import LOOKS
 from lightning_tfm.study.study_file import link, load, save
 from lightning_tfm.watch.study_state import Best, CellState, StudyState
-from tests.dashboard.made import FAR, Folder
 from tests.helpers.launching import ablation
-from tests.helpers.records import leave, record
+from tests.helpers.studies import FAR, Folder, leave, record
 from tests.helpers.tiny import in_child
 
 

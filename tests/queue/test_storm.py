@@ -25,7 +25,7 @@ from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers.family import offspring
 from tests.helpers.launching import ablation, launch
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 
 RUNS = int(os.environ.get("STORM_RUNS", "200"))
 WORKERS = int(os.environ.get("STORM_WORKERS", "8"))

@@ -13,7 +13,7 @@ import wandb
 from lightning_tfm.queue.wandb_mirror import Mirror, mirrored, send_verdicts
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.cell import Cell
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 from tests.queue.offline import read_all, read_back
 

@@ -18,7 +18,7 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.study.cell import Cell
 from tests.helpers import held
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 from tests.helpers.tiny import write_corpus
 from tests.helpers.waiting import wait_for
 from tests.queue.offline import read_back

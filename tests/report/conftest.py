@@ -1,4 +1,4 @@
-"""Synthetic studies (see synthetic.py)."""
+"""Studies that nobody trained (tests/helpers/studies.py), judged by two seeds."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from lightning_tfm.corpus_metrics import Bleu
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 
 @pytest.fixture

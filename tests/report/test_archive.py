@@ -20,7 +20,7 @@ from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 
 @pytest.fixture(scope="module")

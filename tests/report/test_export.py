@@ -26,8 +26,7 @@ from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import link, save
 from lightning_tfm.study.sweeps import Pruner
 from lightning_tfm.watch.run_state import Curve
-from tests.helpers.records import leave
-from tests.report.synthetic import BASE, SPACE, Generator
+from tests.helpers.studies import BASE, SPACE, Generator, leave
 
 PRINTS = Fingerprints("t", "d")
 

@@ -8,7 +8,7 @@ from lightning_tfm.report.records import fitting
 from lightning_tfm.runs.record import Missing, RunRecord, Texts
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
 from lightning_tfm.study.study import Ablation
-from tests.helpers.records import record_of
+from tests.helpers.studies import record_of
 
 BASE = Experiment(miniature=Miniature(width=8, depth=2, steps=100))
 PRINTS = Fingerprints("train text", "dev set")

@@ -11,7 +11,7 @@ from lightning_tfm.report.pages.provenance import run_facts
 from lightning_tfm.report.records import FilledCell
 from lightning_tfm.runs.record import Machine, Segment, from_plain, to_plain
 from lightning_tfm.watch.run_state import Curve
-from tests.helpers.records import record
+from tests.helpers.studies import record
 
 
 def without(*keys):
@@ -58,7 +58,7 @@ MALFORMED = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    from tests.report.synthetic import Generator
+    from tests.helpers.studies import Generator
 
     found = Generator(tmp_path_factory.mktemp("r"), ["base", "A-h1"], [1, 2])
     found.write_all()

@@ -17,8 +17,8 @@ from lightning_tfm.report.searches import figures
 from lightning_tfm.report.searches import page as search_page
 from lightning_tfm.report.searches.trials import make
 from lightning_tfm.study.trials import best
+from tests.helpers.studies import BASE, write_search
 from tests.report.pages.test_page import HOSTILE, Parser
-from tests.report.synthetic import BASE, write_search
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from lightning_tfm.report.tables.data import lines
 from lightning_tfm.report.to_json import rounded
 from lightning_tfm.report.wording.verdict import judge
 from lightning_tfm.study.rows import Paper, Row
-from tests.helpers.records import SIGNATURE, summary, summary_row
+from tests.helpers.studies import SIGNATURE, summary, summary_row
 
 
 def read(made):

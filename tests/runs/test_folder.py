@@ -17,7 +17,7 @@ from lightning_tfm.runs.folder import RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.process.process_id import Owner, me
 from lightning_tfm.runs.record import Outcome, Progress, read_small
 from lightning_tfm.watch.run_state import Curve
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 
 HASH = "ab" * 32

@@ -24,7 +24,7 @@ from lightning_tfm.runs.record import (
     to_plain,
 )
 from lightning_tfm.sums import signed
-from tests.helpers.records import DEV, record
+from tests.helpers.studies import DEV, record
 
 ARCHIVE = Path("experiments/results/miniature/records.tar.xz")
 

@@ -20,7 +20,7 @@ from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import link
 from lightning_tfm.watch.time_left import duration
-from tests.helpers.records import record_of
+from tests.helpers.studies import record_of
 from tests.helpers.tiny import TINY, write_corpus
 
 HEAD = "name: small\nmethod: {method}\nmetric: {{name: dev/ppl, goal: minimize}}\n"

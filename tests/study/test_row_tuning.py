@@ -16,7 +16,7 @@ from lightning_tfm.study.rows import Fingerprints, all_rows
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
 from lightning_tfm.watch.study_state import CellState
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 from tests.study.test_plan import TABLE, call
 
 KEY = "training.lr_factor"

@@ -27,7 +27,7 @@ from lightning_tfm.study.sequential import Course, late, looks_to_json
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.watch.run_state import Curve, RunState
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch
-from tests.dashboard.made import FAR, Folder
+from tests.helpers.studies import FAR, Folder
 
 ROWS = ["base", "A-h1", "A-h4", "A-h32"]
 ASKED = {"base": [1, 2, 3, 4], "A-h1": [1, 2, 3], "A-h4": [1, 2], "A-h32": [1, 2, 3, 4]}

@@ -13,7 +13,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import apply
 from lightning_tfm.watch import query
 from lightning_tfm.watch.query import LONGEST, Field, find_runs
-from tests.dashboard.made import BASE, Folder
+from tests.helpers.studies import SMALL, Folder
 
 NUMBERS = {"ppl": 2.0, "bleu": None, "model.d_model": 512, "model.d_k": 64, "changed": 1.8e9, "diverged": False}
 TEXTS = {"model.positions": "rotary", "row": ("A-h1", "again"), "study": ("my study",), "note": None, "seed": 7}
@@ -182,8 +182,8 @@ def test_a_short_name_of_several_fields_is_refused():
 def made(tmp_path_factory):
     folder = Folder(tmp_path_factory.mktemp("results"))
     folder.fill(folder.table("table", ["base", "A-h1", "A-h4"], seeds=[1, 2]), ["finished"] * 4 + ["running", "failed"])
-    folder.run(apply(BASE, folder.table("other", ["A-h1"], seeds=[5]).rows[0], 5))
-    folder.run(apply(BASE, folder.table("other", ["A-h1"], seeds=[5]).rows[0], 9))
+    folder.run(apply(SMALL, folder.table("other", ["A-h1"], seeds=[5]).rows[0], 5))
+    folder.run(apply(SMALL, folder.table("other", ["A-h1"], seeds=[5]).rows[0], 9))
     return folder
 
 

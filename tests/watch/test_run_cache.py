@@ -15,7 +15,7 @@ from lightning_tfm.dashboard.board import Board
 from lightning_tfm.study.study_file import file_of
 from lightning_tfm.sums import signed
 from lightning_tfm.watch import run_cache, run_state
-from tests.dashboard.made import BASE, Folder
+from tests.helpers.studies import SMALL, Folder
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_run_that_is_gone_leaves_the_file(made, tmp_path):
     assert file.read_bytes().count(b'"mark"') == 6
     gone = next(view.name for view in seen.runs.values() if view.state == "finished")
     os.rename(made.root / "runs" / gone, tmp_path / "elsewhere")
-    made.run(replace(BASE, training=replace(BASE.training, seed=99)))
+    made.run(replace(SMALL, training=replace(SMALL.training, seed=99)))
     board, seen = looked(made, file)
     board.keep()
     assert gone not in seen.runs and gone.encode() not in file.read_bytes()

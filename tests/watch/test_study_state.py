@@ -29,8 +29,7 @@ from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.sweeps import Pruner
 from lightning_tfm.watch.study_state import Best, CellState, Watch
 from lightning_tfm.watch.time_left import Left
-from tests.helpers.records import leave
-from tests.report.synthetic import BASE, SPACE
+from tests.helpers.studies import BASE, SPACE, leave
 
 
 def cell(number: int, cost: float = 1.0, **change: object) -> Cell:

@@ -37,7 +37,7 @@ from lightning_tfm.study.sweeps import Parameter, Pruner, read_sweep
 from lightning_tfm.study.trials import gains
 from lightning_tfm.training.schedule import EventSchedule
 from tests.helpers.launching import Train, launch
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 
 STEPS = 8

@@ -15,7 +15,7 @@ from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers.launching import Train, launch
-from tests.helpers.records import leave
+from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 
 CELLS = [Cell(f"r{i}", 1, f"{i:03d}".ljust(64, "0"), 1.0) for i in range(8)]

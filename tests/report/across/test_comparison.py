@@ -25,8 +25,7 @@ from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import Estimate
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study_file import save
-from tests.helpers.records import summary_row
-from tests.report.synthetic import BASE, Generator
+from tests.helpers.studies import BASE, Generator, summary_row
 
 ROWS = ["base", "A-h1", "A-h4", "C-N2"]
 

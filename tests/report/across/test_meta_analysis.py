@@ -18,7 +18,7 @@ from lightning_tfm.report.build import make
 from lightning_tfm.report.charts.forest_picture import wide
 from lightning_tfm.report.render.analysis import render
 from lightning_tfm.study.study_file import save
-from tests.report.synthetic import BASE, Generator
+from tests.helpers.studies import BASE, Generator
 
 BCG = np.array(
     [

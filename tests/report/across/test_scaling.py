@@ -22,7 +22,7 @@ from lightning_tfm.report.across.scaling import PRIOR, exponent, ladder, predict
 from lightning_tfm.report.build import make
 from lightning_tfm.report.render.analysis import render
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
-from tests.report.synthetic import BASE, Generator
+from tests.helpers.studies import BASE, Generator
 
 LOG_N = np.log([0.12e6, 0.47e6, 1.9e6])
 TARGET = math.log(65e6)

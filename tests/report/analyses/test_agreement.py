@@ -27,7 +27,7 @@ from lightning_tfm.report.analyses.agreement import (
 )
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.study.rows import Paper, Row, all_rows
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 ROOT = Path(__file__).parents[3]
 RNG = np.random.default_rng(5)
@@ -237,7 +237,7 @@ def test_without_bleu_in_the_paper():
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    from tests.report.synthetic import Generator
+    from tests.helpers.studies import Generator
 
     made = Generator(tmp_path_factory.mktemp("r"), ROWS, [1, 2, 3])
     effects = {"A-h1": 0.07, "A-h4": -0.05, "A-h32": 0.04, "C-N2": 0.2, "C-N8": -0.02, "D-eps0.0": -0.06}

@@ -18,7 +18,7 @@ from lightning_tfm.report.tables.data import lines as lines_of
 from lightning_tfm.report.tables.extra_columns import FACTS
 from lightning_tfm.report.tables.latex import to_latex
 from lightning_tfm.study.rows import Paper, Row, load_rows
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 ROOT = Path(__file__).parents[3]
 

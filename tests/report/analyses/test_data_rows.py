@@ -21,7 +21,7 @@ from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.study.rows import Paper, Row, all_rows, load_rows
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import from_plain, load_as, save
-from tests.report.synthetic import BASE, Generator
+from tests.helpers.studies import BASE, Generator
 
 NONE = Paper(None, None, None)
 ROWS = [

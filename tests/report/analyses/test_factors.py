@@ -17,7 +17,7 @@ from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import Ablation
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 NONE = Paper(None, None, None)
 KEYS = ("model.norm", "training.warmup")
@@ -48,7 +48,7 @@ def test_what_is_a_factorial_study():
 
 
 def factors_base():
-    from tests.report.synthetic import BASE
+    from tests.helpers.studies import BASE
 
     return BASE
 

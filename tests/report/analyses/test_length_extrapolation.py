@@ -39,8 +39,7 @@ from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
 from lightning_tfm.training.evaluate import Line
-from tests.helpers.records import SIGNATURE
-from tests.report.synthetic import BASE, Generator
+from tests.helpers.studies import BASE, SIGNATURE, Generator
 
 LIMIT, SEEDS = 10, [1, 2, 3, 4, 5, 6]
 SEEN = Row("seen", "X", {"data.max_len": 512}, Paper(None, None, None), "mine.yaml:1")

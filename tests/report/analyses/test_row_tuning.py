@@ -9,7 +9,7 @@ from lightning_tfm.queue.row_tuning import Tuning, best_value, variants
 from lightning_tfm.report import archive
 from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.study.rows import all_rows
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 PLAIN = {
     "key": "training.lr_factor",

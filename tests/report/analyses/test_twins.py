@@ -15,7 +15,7 @@ from lightning_tfm.report.tables.data import lines
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study_file import save
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 NOT_PRINTED = Paper(None, None, None)
 TWINS = [

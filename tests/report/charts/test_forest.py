@@ -21,7 +21,7 @@ from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import standing_alone, to_pdf, to_png
 from lightning_tfm.report.row import Difference, Scores
 from lightning_tfm.report.wording.word import Word
-from tests.helpers.records import summary, summary_row
+from tests.helpers.studies import summary, summary_row
 
 PPL, BLEU = Axis("Perplexity", percent=True, lower_is_better=True), Axis("BLEU")
 LONG = "no label smoothing, but a schedule that decays to zero"

@@ -30,7 +30,7 @@ from lightning_tfm.report.wording.headline import headline
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study_file import folder_of
-from tests.helpers.records import summary_row
+from tests.helpers.studies import summary_row
 from tests.measure.test_layers import table as measured_table
 
 
@@ -40,7 +40,7 @@ def rows(*names, group="A"):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    from tests.report.synthetic import Generator
+    from tests.helpers.studies import Generator
 
     found = Generator(tmp_path_factory.mktemp("r"), list(all_rows())[:10], [1, 2])
     found.write_all({"A-h1": 0.3})
@@ -265,7 +265,7 @@ SCORES = ("base", "S-unscaled", "S-dk256", "S-dk256-unscaled", "P-t5", "L-lstm")
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory):
-    from tests.report.synthetic import Generator
+    from tests.helpers.studies import Generator
 
     files = [f"experiments/{name}.yaml" for name in ("scores", "positions", "layers")]
     known = all_rows(files)

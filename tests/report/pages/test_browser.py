@@ -10,8 +10,8 @@ from axe_playwright_python.sync_playwright import Axe
 from lightning_tfm.report.build import make
 from lightning_tfm.report.searches import trials as search
 from lightning_tfm.study.rows import all_rows
+from tests.helpers.studies import Generator, write_search
 from tests.report.charts.test_pictures import put_extras
-from tests.report.synthetic import Generator, write_search
 
 pytestmark = pytest.mark.long
 HOSTILE = "</script><script>alert(1)</script>"

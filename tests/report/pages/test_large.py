@@ -11,8 +11,8 @@ import pytest
 
 from lightning_tfm.report.build import make
 from lightning_tfm.study.rows import Paper, Row
+from tests.helpers.studies import Generator
 from tests.report.pages.test_page import HOSTILE, Parser
-from tests.report.synthetic import Generator
 
 MEASURE = """
 import pathlib, re, resource, sys

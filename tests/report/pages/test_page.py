@@ -16,7 +16,7 @@ from lightning_tfm.report.build import make
 from lightning_tfm.report.pages.document import environment
 from lightning_tfm.report.render.latex import latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 HOSTILE = "<script>alert('1')</script>\"'&\u202e|$%"
 

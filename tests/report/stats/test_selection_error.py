@@ -12,7 +12,7 @@ from lightning_tfm.report.analyses.row_tuning import notes
 from lightning_tfm.report.build import make
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
 from lightning_tfm.study.row_tuning import TunedRow, TuningSummary
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 VALUES = [0.5, 1.0, 2.0]
 SEEDS = [0.0, 0.01, -0.01, 0.015, -0.015]

@@ -15,7 +15,7 @@ from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.wording.claims import ClaimSummary, Finding
 from lightning_tfm.study.sequential import BUDGET, FIRST, Course, Look, Plan, late, linear, looks_to_json, read_looks
-from tests.helpers.records import summary, summary_row
+from tests.helpers.studies import summary, summary_row
 
 
 def test_new_studies_keep_most_of_the_level_for_the_last_look():

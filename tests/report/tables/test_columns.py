@@ -17,7 +17,7 @@ from lightning_tfm.report.tables import views as table
 from lightning_tfm.report.tables.data import lines
 from lightning_tfm.report.tables.latex import to_latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
-from tests.helpers.records import summary, summary_row
+from tests.helpers.studies import summary, summary_row
 
 NOT_PRINTED = Paper(None, None, None)
 
@@ -37,7 +37,7 @@ MINE = [
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    from tests.report.synthetic import Generator
+    from tests.helpers.studies import Generator
 
     made = Generator(tmp_path_factory.mktemp("c"), [all_rows()["base"], *MINE], [1, 2, 3])
     made.write_all({"pre": 0.2})

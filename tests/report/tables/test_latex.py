@@ -16,7 +16,7 @@ from lightning_tfm.report.tables.columns import LATEX_HEADS
 from lightning_tfm.report.tables.latex import TESTS, Layout, to_latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.helpers.calling import ROOT
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 MINE = Row("_&%$#{~^\\é", "group_1", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")
 DOCUMENT = r"""\documentclass[twocolumn]{article}

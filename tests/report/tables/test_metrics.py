@@ -20,7 +20,7 @@ from lightning_tfm.runs.record import read_score
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
 from lightning_tfm.sums import KEY, signed
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 KINDS = ("markdown", "csv", "json", "latex")
 

@@ -16,7 +16,7 @@ from lightning_tfm.report.build_summary import summarise
 from lightning_tfm.report.wording import reference
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.sequential import Course, Look, late
-from tests.report.synthetic import Generator
+from tests.helpers.studies import Generator
 
 NAMES = ("base", "A-h1", "C-N2", "E-learned")
 MINE = Row("mine", "X", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")

@@ -18,7 +18,7 @@ from lightning_tfm.report.tables import parameters
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.rows import Fingerprints, all_rows, apply
 from lightning_tfm.study.study import Ablation
-from tests.helpers.records import record_of
+from tests.helpers.studies import record_of
 
 PRINTS = Fingerprints("train text", "dev set")
 V = 500

@@ -7,7 +7,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.report.tables import table2
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Machine, Measure, Seconds, to_plain
-from tests.helpers.records import DEV, record
+from tests.helpers.studies import DEV, record
 
 
 def write(root, name: str, corpus: str, paper_bleu: float | None, **changes) -> None:

@@ -11,7 +11,7 @@ from lightning_tfm.report.analyses.factors import Effect, FactorSummary
 from lightning_tfm.report.row import Difference, Percent, Scores
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
 from lightning_tfm.report.wording.word import Word
-from tests.helpers.records import summary, summary_row
+from tests.helpers.studies import summary, summary_row
 
 
 def row(name, verdict, percent=None, n=5, smallest=None, **changes):

@@ -9,7 +9,7 @@ from lightning_tfm.cli.train.carry_out import _printed
 from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.report.wording.outlier_seeds import far_above, phrases
-from tests.helpers.records import summary_row
+from tests.helpers.studies import summary_row
 
 
 def test_a_seed_far_above_its_row_is_marked_and_one_below_is_not():

@@ -10,8 +10,7 @@ from lightning_tfm.report.analyses.training_setup import PAPER, Regime, notes
 from lightning_tfm.report.build import make
 from lightning_tfm.study.ratios import EPOCHS, UNIQUE, WARMUP
 from lightning_tfm.study.rows import Paper
-from tests.helpers.records import summary, summary_row
-from tests.report.synthetic import BASE
+from tests.helpers.studies import BASE, summary, summary_row
 
 OF_THE_PAPER = summary([replace(summary_row("C-N2"), paper=Paper(6.11, 23.7, 36))])
 

@@ -32,7 +32,7 @@ from lightning_tfm.report.wording.word import (
     Word,
 )
 from lightning_tfm.study.rows import all_rows
-from tests.helpers.records import summary_row
+from tests.helpers.studies import summary_row
 
 CLEARLY, BARELY = 0.05, 0.01
 """differences in log PPL that the paper could print"""
