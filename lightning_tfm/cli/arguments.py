@@ -129,10 +129,9 @@ class Parser(argparse.ArgumentParser):
                 from lightning_tfm.study.suggestions import suggestion
 
                 refuse(f"{self.prog.split()[-1]} {key}", key.removeprefix("--"))
-                said = value if equals else following
-                raise UserError(
-                    f"unknown option '{key}' (value '{said}') on the command line: {suggestion(key, known)}"
-                )
+                value = value if equals else following * (not following.startswith("--"))
+                of_value = f" (value '{value}')" * bool(value)
+                raise UserError(f"unknown option '{key}'{of_value} on the command line: {suggestion(key, known)}")
 
 
 class _Help(argparse.HelpFormatter):
