@@ -41,7 +41,7 @@ ADDED = "seeds were added by verdicts against base, which no p against another r
 
 def tabulate(study: Ablation, found: Found) -> Summary:
     """The study's rows, without tests and analyses. `found`: see records.collect."""
-    found, signatures = belonging(study, found)
+    found, signatures, _ = belonging(study, found)
     held = columns.columns_of(study.rows)
     base = columns.values_of(study.base.scaled("base"), held)
     twins = study.twins()
@@ -195,7 +195,7 @@ def with_analyses(summary: Summary, cells: Cells) -> Summary:
         found = analysis.find(cells, replace(summary, analyses=analyses))
         if found is not None:
             analyses |= {analysis.key: rounded(found) if analysis.json else found}
-    return replace(rounded(summary), analyses=analyses)
+    return replace(rounded(summary), analyses=analyses, outdated=cells.outdated)
 
 
 def _divided(table: Summary, rows: list[SummaryRow]) -> Summary:

@@ -150,6 +150,8 @@ class Cells:
     reference: str | None = None
     """row that differences are to, where it is not base (reference.py)"""
     tuning: TuningSummary | None = None
+    outdated: dict[str, int] = field(default_factory=dict)
+    """added metric -> runs whose score by another version of it is left out"""
 
     @property
     def against(self) -> str | None:
@@ -225,7 +227,7 @@ def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
 
 def read_cells(study: Ablation, root: Path, found: Found, sentences: bool = True) -> Cells:
     """`found`: see records.collect. Without `sentences` only records and curves are read, and nothing can be tested."""
-    found, _ = belonging(study, found)
+    found, _, outdated = belonging(study, found)
     sources, references = dev_texts(study, root) if sentences else ([], [])
     split = study.base.data.dev
 
@@ -248,11 +250,12 @@ def read_cells(study: Ablation, root: Path, found: Found, sentences: bool = True
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
             empty[name, seed] = Missing(f"its scores cannot be read: {error}")
     tuning = read_tuning(folder_of(root, study.name))
-    return Cells(study, root, filled, empty, sources, references, tuning=tuning)
+    return Cells(study, root, filled, empty, sources, references, tuning=tuning, outdated=outdated)
 
 
-def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str]]:
-    """`found` with only the records that belong in their cells, and metric -> its signature in most of them.
+def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str], dict[str, int]]:
+    """`found` with only the records that belong in their cells, metric -> its signature in most of them, and added
+    metric -> records whose score has another signature.
 
     A record with another signature is left out with its perplexity: cells are whole. Of an added metric, the record
     is as if it had not been added; so it is where a user-defined class has changed since.
@@ -265,16 +268,18 @@ def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str]]:
     for name in _added(scores.values()):
         there = [dev.measures[name].signature for dev in scores.values() if name in dev.measures]
         signatures[name] = signature_now(METRICS[name]) or commonest(there)
+    outdated: Votes[str] = Votes()
     for key, record in fitted.items():
         if isinstance(record, Missing):
             continue
         dev = scores[key]
+        outdated.update(n for n, one in dev.measures.items() if n in signatures and one.signature != signatures[n])
         measures = {name: one for name, one in dev.measures.items() if one.signature == signatures.get(name)}
         fitted[key] = replace(record, scores=record.scores | {"dev": replace(dev, measures=measures)})
         if dev.signature != common:
             why = f"a different signature: {dev.signature}, the table's is {common}"
             fitted[key] = Missing(f"{OF_TEXT.label} with {why}")
-    return fitted, signatures
+    return fitted, signatures, dict(outdated)
 
 
 def _added(scores: Iterable[Score]) -> list[str]:

@@ -58,6 +58,8 @@ class Summary:
     """rows with other pieces than the one that all are compared with: their perplexities are not compared"""
     signatures: dict[str, str] | None = field(default=None, metadata=OPTIONAL)
     """of added metrics"""
+    outdated: dict[str, int] = field(default_factory=dict, metadata={"key": ""})
+    """added metric -> runs whose score by another version of it is left out"""
     analyses: dict[str, Any] = field(default_factory=dict, metadata=INLINE)
     """key of an analysis -> what it found"""
     title: str = field(default="", metadata={"key": ""})

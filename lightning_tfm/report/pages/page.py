@@ -25,7 +25,7 @@ from lightning_tfm.report.tables import columns, views
 from lightning_tfm.report.tables.latex import to_latex
 from lightning_tfm.report.wording import nll_per_word, reference
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
-from lightning_tfm.report.wording.notes import elsewhere, signatures
+from lightning_tfm.report.wording.notes import elsewhere, outdated_notes, signatures
 from lightning_tfm.report.wording.outlier_seeds import FAR
 from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, factors_printed, verdict_counts
 from lightning_tfm.report.wording.word import UNTESTABLE, Word
@@ -58,7 +58,10 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         subtitle=forest.scope * forest.tested,
         tally=verdict_counts(report.rows, report.primary.name) if found - {UNTESTABLE} else {},
         trust=trust(report),
-        notices=[*base_apart(report), *reference.reference_note(report), *told, *[earlier] * bool(earlier)],
+        notices=[
+            *[*base_apart(report), *reference.reference_note(report), *outdated_notes(report)],
+            *[*told, *[earlier] * bool(earlier)],
+        ],
         architectures=drawn,
         undrawn=undrawn,
         each_head=head_ablation.each,

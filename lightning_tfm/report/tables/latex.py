@@ -14,7 +14,7 @@ from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns, views
 from lightning_tfm.report.tables.extra_columns import brief
-from lightning_tfm.report.wording.notes import hidden_rows_note, interim_note, signatures
+from lightning_tfm.report.wording.notes import common_notes, interim_note, signatures
 from lightning_tfm.report.wording.verdict import SCOPE
 from lightning_tfm.report.wording.word import Word
 
@@ -142,7 +142,7 @@ def _notes(report: Summary, tests: str, paper: bool) -> str:
         others = latex(", ".join(report.foreign))
         parts.append(f"another vocabulary than {latex(report.to)}, so that no perplexity is compared: {others}")
     own = [line for one, found in findings(report) if one in IN_CAPTION for line in one.notes(found, report)]
-    parts += [latex(_capital(note)) for note in [*hidden_rows_note(report), *own]]
+    parts += [latex(_capital(note)) for note in [*common_notes(report), *own]]
     base = next((row for row in report.rows if row.base), None)
     if base is not None and _in_words(report.rows):
         parts.append(f"base: {_changes(base, columns.columns_to_print(report.rows))}")

@@ -51,7 +51,7 @@ def untested_notes(report: Summary, by_nll: bool = True) -> list[str]:
         found.append(f"the same in every row: {rest}")
     if len(report.seeds) > 1:
         found.append(f"{len(report.seeds)} seeds: {SEEDS}")
-    return found + hidden_rows_note(report) + twins(report.rows) + elsewhere(report.rows) + left_out(report.rows)
+    return found + common_notes(report) + twins(report.rows) + elsewhere(report.rows) + left_out(report.rows)
 
 
 def left_out(rows: Sequence[SummaryRow]) -> list[str]:
@@ -71,12 +71,21 @@ def twins(rows: Sequence[SummaryRow]) -> list[str]:
     )
 
 
-def hidden_rows_note(report: Summary) -> list[str]:
-    """How many rows are hidden, and what of them counts."""
-    found = report.hidden or []
-    return [f"{plural(len(found), 'row')} hidden ({', '.join(r.name for r in found)}): in every correction"] * bool(
-        found
-    )
+def common_notes(report: Summary) -> list[str]:
+    """Of every format: scores that are left out, and which rows are hidden, and what of them counts."""
+    hidden = ", ".join(row.name for row in report.hidden or [])
+    rows = [f"{plural(len(report.hidden or []), 'row')} hidden ({hidden}): in every correction"]
+    return outdated_notes(report) + rows * bool(hidden)
+
+
+def outdated_notes(report: Summary) -> list[str]:
+    """Which scores are left out as their metric is counted in another way now, a sentence for each metric."""
+    again = f"lightning-tfm validate {report.study} --add "
+    return [
+        f"{METRICS[name].label}: the score of {plural(n, 'run')} is by another version of it and left out"
+        + (f"; its class was edited since, {again}{name} counts it again" if ":" in name else "")
+        for name, n in report.outdated.items()
+    ]
 
 
 def elsewhere(rows: Sequence[SummaryRow]) -> list[str]:
@@ -143,7 +152,7 @@ def brief_notes(report: Summary) -> list[str]:
         notes.append(columns.scale(report.scale, report.rows))
     elif columns.resized(report.rows):
         notes.append(columns.sizes(report.rows))
-    notes += [*hidden_rows_note(report), *twins(report.rows), *phrases(report.rows), *left_out(report.rows)]
+    notes += [*common_notes(report), *twins(report.rows), *phrases(report.rows), *left_out(report.rows)]
     return notes + [line for one, found in findings(report) for line in one.brief(found, report)]
 
 
@@ -162,7 +171,7 @@ def tested_notes(report: Summary) -> list[str]:
     if report.looks is not None:
         notes.append(f"{interim_note(report)}; p is corrected for that too, intervals are at {report.level} %")
     notes += columns.trained(report.scale, report.rows)
-    notes += hidden_rows_note(report) + twins(report.rows) + elsewhere(report.rows)
+    notes += common_notes(report) + twins(report.rows) + elsewhere(report.rows)
     notes += [line for one, found in findings(report) for line in one.notes(found, report)]
     notes += map(claim_line, report.claims)
     about = f" (more than {FAR:g} median absolute deviations above the median; they stay in every number)"
