@@ -121,7 +121,7 @@ def test_hashes_survive_a_round_trip_through_plain_data():
 
 def test_every_field_has_its_own_words():
     from lightning_tfm.cli.arguments import documentation
-    from lightning_tfm.queue.slurm import Slurm
+    from lightning_tfm.queue.clusters import Slurm
 
     undocumented = [
         f"{cls.__name__}.{f.name}"

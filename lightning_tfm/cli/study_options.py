@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import MODES, Parser
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.clusters import CLUSTERS
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.slurm import Slurm, check_here
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.study_file import MOST_SEEDS
 from lightning_tfm.study.sweeps import Sweep, is_search
@@ -27,16 +28,19 @@ def add_options(parser: Parser) -> None:
     group.add_argument("--storage", default="", help=STORAGE)
     group.add_argument("--devices-per-run", type=int, default=0, help="processes of each run, each with its own device")
     group.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
-    group.add_argument("--launcher", choices=["local", "slurm"], help="where the workers run [local]")
+    text = "where the workers run: here, or in jobs; none: print the command of a job, and end [local]"
+    group.add_argument("--launcher", choices=["local", *CLUSTERS], help=text)
     group.add_argument(
         "--no-shared-files", action="store_true", help="workers on other machines do not share the --out folder"
     )
-    parser.add_fields("slurm", Slurm)
+    for name, cluster in CLUSTERS.items():
+        if is_dataclass(cluster):
+            parser.add_fields(name, cluster)
 
 
 def check_precisions(experiments: Iterable[Experiment], resources: Resources) -> None:
     """Raise UserError where one needs a device that this machine lacks; a cluster's jobs find out themselves."""
-    if resources.slurm is None:
+    if resources.cluster is None:
         for precision in sorted({experiment.training.precision for experiment in experiments}):
             check_accelerator(resources.hardware, precision)
 
@@ -47,8 +51,8 @@ def check_start(resources: Resources, folder: Path) -> None:
     from lightning_tfm.queue.storages.backends import find_storage, remembered
 
     find_storage(remembered(resources.storage, folder), folder).check()
-    if resources.slurm is not None:
-        check_here()
+    if resources.cluster is not None:
+        resources.cluster.check_here()
 
 
 def is_search_file(asked: Mapping[str, Any]) -> bool:

@@ -9,13 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import TextIO
 
+from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.clusters import Cluster
 from lightning_tfm.queue.devices import how_shared
 from lightning_tfm.queue.pool import Job, Pool
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.sampling import optuna_params
-from lightning_tfm.queue.slurm import Slurm, any_alive, submit
 from lightning_tfm.queue.storages.backends import remember, remembered
 from lightning_tfm.queue.storages.open import make_queue, open_queue
 from lightning_tfm.queue.storages.sharing import fetch, publish
@@ -37,10 +38,11 @@ JOBS_EVERY = 15.0
 
 def work(
     study: Study, cells: Sequence[Cell], root: Path, resources: Resources, start: bool = False, again: bool = True
-) -> list[CellState]:
+) -> list[CellState] | None:
     """Run what the study has left, here or as jobs of a cluster; `start` where this machine has just defined it.
 
-    Then, unless `again` is False, what has failed for a cause that may be gone is tried once more.
+    None where it waits in the queue for jobs that the user starts (--launcher none). Unless `again` is False, what has
+    failed for a cause that may be gone is tried once more.
 
     Raises UserError; SystemExit after a stop signal.
     """
@@ -55,8 +57,8 @@ def work(
     schedule = EventSchedule.of(resources.hardware, study.base.scaled().training)
     job = Job(study, root, training, resources, schedule.validate_every, start and again)
     remember(resources.storage, folder)
-    if resources.slurm is not None:
-        return _submit(job, cells, resources.slurm)
+    if resources.cluster is not None:
+        return _submit(job, cells, resources.cluster)
 
     @cache
     def queue() -> Queue:  # opened in the mirror's process, once
@@ -112,24 +114,28 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
     return queue
 
 
-def _submit(job: Job, cells: Sequence[Cell], slurm: Slurm) -> list[CellState]:
-    """Queue the cells, submit the workers, and watch until nothing is left or no job is alive."""
+def _submit(job: Job, cells: Sequence[Cell], cluster: Cluster) -> list[CellState] | None:
+    """Queue the cells, submit the workers, and watch until nothing is left or no job is alive; None without jobs."""
     name, resources, view = job.study.name, job.resources, View(job.study.name)
     queue = _fill(job, cells, True, view)
-    jobs = submit(slurm, name, job_arguments(job.root, resources), job.folder)
-    ids = ", ".join(one.job_id for one in jobs)
+    if queue.done():
+        return queue.states()
+    jobs = cluster.submit(name, job_arguments(name, job.root, resources), job.folder)
     again = with_out(f"lightning-tfm status {name}", job.root)
-    print(f"{name}: jobs {ids}; Ctrl-C ends this view, not the jobs: {again}", file=sys.stderr)
+    if not jobs:
+        print(f"{name}: {again} follows them; then the same command as now shows the results", file=sys.stderr)
+        return None
+    print(f"{name}: jobs {', '.join(jobs)}; Ctrl-C ends this view, not the jobs: {again}", file=sys.stderr)
     asked = time.monotonic()
 
     def check() -> None:
         nonlocal asked
         if time.monotonic() - asked > JOBS_EVERY:
             asked = time.monotonic()
-            if not any_alive(jobs) and not queue.done():
-                raise UserError(f"study '{name}': all jobs ended before the study did, see {job.folder / 'slurm'}")
+            if not cluster.alive(jobs) and not queue.done():
+                raise UserError(f"study '{name}': all jobs ended before the study did, see {job.folder / cluster.name}")
 
-    follow(queue, Watch(job.root, resources.workers * slurm.jobs, job.study), view, 1.0, check)
+    follow(queue, Watch(job.root, resources.workers * cluster.jobs, job.study), view, 1.0, check)
     for line in what_helps(job, queue):
         view.say(line)
     return queue.states()
@@ -149,9 +155,12 @@ def what_helps(job: Job, queue: Queue) -> list[str]:
     return [f"{name}: {outcome}: {', '.join(cells)}; {helps[outcome]}" for outcome, cells in failed.items()]
 
 
-def job_arguments(root: Path, resources: Resources) -> list[str]:
-    """The arguments of a job's `lightning-tfm work STUDY`: all that the launcher was given."""
-    arguments = ["--out", str(root.resolve()), "--workers", str(resources.workers), "--wandb", resources.wandb]
+def job_arguments(study: str, root: Path, resources: Resources) -> list[str]:
+    """The arguments of a job's `lightning-tfm work`: all that the launcher was given."""
+    arguments = [study, "--out", str(root.resolve()), "--workers", str(resources.workers)]
+    arguments += ["--wandb", resources.wandb] if resources.wandb != "off" else []
     arguments += ["--storage", resources.storage] if resources.storage else []
     arguments += ["--runs-per-device", str(resources.runs_per_device)] if resources.runs_per_device else []
-    return arguments + [f"--trainer.{key}={value}" for key, value in dataclasses.asdict(resources.hardware).items()]
+    default = dataclasses.asdict(Hardware())
+    values = {key: value for key, value in dataclasses.asdict(resources.hardware).items() if value != default[key]}
+    return arguments + [f"--trainer.{key}={value}" for key, value in values.items()]

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.clusters import CLUSTERS, Cluster
 from lightning_tfm.queue.devices import TOGETHER, Devices, check_accelerator, find_devices, visible_gpus
-from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.runs.folder import GRACE
 from lightning_tfm.runs.process.forking import by_torchrun
 from lightning_tfm.runs.process.threads import asked_threads, check_cores
@@ -31,7 +31,7 @@ class Resources:
     wandb: Literal["off", "offline", "online"] = "off"
     share_files: bool = True
     """False: finished records go through the storage, to machines that do not see --out"""
-    slurm: Slurm | None = None
+    cluster: Cluster | None = None
     """submit the workers as jobs instead of forking them here"""
     runs_per_device: int = 0
     """as given, 0: not; for jobs, which find their devices themselves"""
@@ -59,7 +59,6 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
     if options["no_shared_files"] and "://" not in options["storage"]:
         raise UserError("--no-shared-files needs --storage postgresql+psycopg://…: a journal is a shared file")
     check_hardware(hardware)
-    _check_slurm(options["slurm"], options["launcher"])
     per_run, runs = options["devices_per_run"], options["runs_per_device"]
     if runs < 0:
         raise UserError(f"--runs-per-device={runs}: must not be negative")
@@ -67,39 +66,38 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
         raise UserError(f"--devices-per-run={per_run} contradicts --trainer.devices={hardware.devices}")
     hardware = replace(hardware, devices=per_run or hardware.devices)
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and bool(visible_gpus()))
-    slurm = Slurm(**options["slurm"]) if options["launcher"] == "slurm" else None
-    if slurm is not None:
-        slurm.options()
-        if not slurm.gpus and hardware.accelerator == "gpu":  # as many as its runs take at once
-            slurm = replace(slurm, gpus=hardware.devices * -(-max(1, options["workers"]) // (runs or 1)))
+    cluster = _cluster(options)
+    if cluster is not None and hardware.accelerator == "gpu":
+        cluster = cluster.with_gpus(hardware.devices * -(-max(1, options["workers"]) // (runs or 1)))
     check_one_machine(hardware)
-    if slurm is None and here:
+    if cluster is None and here:
         check_accelerator(hardware)
         check_cores(hardware, options["workers"])
-    asked = asked_threads(hardware) if slurm is None else hardware.threads
-    cpus = slurm.cpus if slurm else len(os.sched_getaffinity(0))
+    asked = asked_threads(hardware) if cluster is None else hardware.threads
+    cpus = cluster.cpus if cluster else len(os.sched_getaffinity(0))
     devices = None
-    if slurm is None and here and (gpu or per_run or runs):
+    if cluster is None and here and (gpu or per_run or runs):
         devices = find_devices(gpu, asked, hardware.devices, runs or 1)
         workers = options["workers"] or len(devices)
     else:
         if runs > 1 and hardware.devices > 1:
             raise UserError(TOGETHER)
-        gpus = slurm.gpus if slurm is not None and hardware.accelerator != "cpu" else 0
+        gpus = cluster.gpus if cluster is not None and hardware.accelerator != "cpu" else 0
         there = gpus or cpus // max(1, asked)
         workers = options["workers"] or max(1, there // hardware.devices) * (runs or 1)
     threads = asked or max(1, cpus // (workers * hardware.devices))
-    if slurm is not None and options["no_shared_files"]:
-        raise UserError("--launcher slurm and --no-shared-files: the jobs of a cluster work in the study's folder")
+    if cluster is not None and options["no_shared_files"]:
+        why = "the jobs of a cluster work in the study's folder"
+        raise UserError(f"--launcher {cluster.name} and --no-shared-files: {why}")
     share = not options["no_shared_files"]
-    return Resources(workers, threads, hardware, devices, options["storage"], options["wandb"], share, slurm, runs)
+    return Resources(workers, threads, hardware, devices, options["storage"], options["wandb"], share, cluster, runs)
 
 
-def _check_slurm(options: dict[str, Any], launcher: str | None) -> None:
-    for name, default in vars(Slurm()).items():
-        if launcher is None and options[name] != default:  # a study started on a cluster resumes with --launcher local
-            raise UserError(f"--slurm.{name}={options[name]} needs --launcher slurm")
-    for name in ("jobs", "minutes", "cpus", "gpus", "requeues", "stop_seconds"):
-        least = int(name in ("jobs", "minutes", "cpus"))
-        if options[name] < least:
-            raise UserError(f"--slurm.{name}={options[name]}: must be at least {least}")
+def _cluster(options: dict[str, Any]) -> Cluster | None:
+    """The one that --launcher names, None for this machine. Raises UserError for options of another."""
+    launcher = options["launcher"]
+    for name, cls in CLUSTERS.items() if launcher is None else ():
+        for option, default in vars(cls()).items():  # a study started on a cluster resumes with --launcher local
+            if options[name][option] != default:
+                raise UserError(f"--{name}.{option}={options[name][option]} needs --launcher {name}")
+    return CLUSTERS[launcher](**options.get(launcher, {})) if launcher in CLUSTERS else None

@@ -98,8 +98,8 @@ def rounds(
     root: Path,
     resources: Resources,
     look: Look,
-) -> list[CellState]:
-    """Runs and looks in turn until no verdict is open or the seeds are used up; states of all cells."""
+) -> list[CellState] | None:
+    """Runs and looks in turn until no verdict is open or the seeds are used up; states of all cells, None as `work`."""
     announce(asked, root, resources, more=course.asked is not None)
     again = True
     while course.asked is not None:
@@ -109,7 +109,8 @@ def rounds(
             need = plural(len(cells), "run")
             print(f"{study.name}: the next interim analysis needs {need}, --max-runs={most}: stopped", file=sys.stderr)
             break
-        work(study, cells, root, resources, start=True, again=again)
+        if work(study, cells, root, resources, start=True, again=again) is None:
+            return None
         again = False
         course, found = look(course, study, root, seeds)
         print(f"{study.name}: {found}", file=sys.stderr)

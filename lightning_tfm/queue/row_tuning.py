@@ -72,14 +72,16 @@ def variants(tuning: Tuning, rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def tuned(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> Ablation:
-    """`study` with every row at its best value, tried in a separate study. Raises UserError, SystemExit as `work`."""
+def tuned(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> Ablation | None:
+    """`study` with every row at its best value, tried in a separate study. None, UserError, SystemExit as `work`."""
     from lightning_tfm.queue.launch import work
 
     tried = replace(study, name=f"{study.name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
     tried = tried.with_sources()
     save(tried, root)
     states = work(tried, tried.cells(), root, resources, start=True)
+    if states is None:
+        return None
     if lost := [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state != "done"]:
         raise UserError(f"study '{tried.name}': {', '.join(lost)} did not finish, so no value can be chosen")
     choices = [best_value(tried, tuning, row, root) for row in study.rows]

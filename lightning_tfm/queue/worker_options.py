@@ -17,7 +17,7 @@ from typing import Any
 from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.config import Hardware, to_dict
 from lightning_tfm.gone import GONE
-from lightning_tfm.queue.slurm import NotSubmitted
+from lightning_tfm.queue.clusters import CLUSTERS, NotSubmitted
 from lightning_tfm.runs.folder import read_json
 from lightning_tfm.runs.outcome import STOPPED, say, say_how
 from lightning_tfm.schema import Kept, read_kept
@@ -25,8 +25,8 @@ from lightning_tfm.study.command import with_out
 from lightning_tfm.study.study_file import file_of, folder_of
 
 FILE, EARLIER = "workers.json", "command.json"
-KEPT = "workers wandb storage devices_per_run runs_per_device launcher no_shared_files slurm max_runs reference".split()
-"""options that say who works and what is shown, by name (cli/study_options.py: add_options)"""
+KEPT = "workers wandb storage devices_per_run runs_per_device launcher no_shared_files max_runs reference".split()
+"""options that say who works and what is shown, by name; those of CLUSTERS come to them"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def remember(options: Mapping[str, Any], hardware: Hardware, root: Path, name: s
     """Write the options into the study's folder."""
     from lightning_tfm.queue.storages.backends import plain
 
-    kept = {key: options[key] for key in KEPT if key in options} | {"trainer": to_dict(hardware)}
+    kept = {key: options[key] for key in (*KEPT, *CLUSTERS) if key in options} | {"trainer": to_dict(hardware)}
     kept |= {"storage": plain(options["storage"])}
     write_atomic(folder_of(root, name) / FILE, to_json(asdict(WorkerOptions(kept, str(Path.cwd())))))
 
@@ -53,8 +53,9 @@ def go_back(parser: ArgumentParser, root: Path, name: str) -> None:
     folder = folder_of(root, name)
     file = read_kept(WorkerOptions, folder / FILE, "how a study was worked on; remove it and give the options again")
     file = file or _earlier(parser, folder)
-    flat = {key: value for key, value in file.options.items() if key not in ("slurm", "trainer")}
-    for section in ("slurm", "trainer"):
+    sections = ("trainer", *CLUSTERS)
+    flat = {key: value for key, value in file.options.items() if key not in sections}
+    for section in sections:
         flat |= {f"{section}.{key}": value for key, value in dict(file.options.get(section, {})).items()}
     for key in flat.keys() & GONE.keys():
         say(f"{name}: {key} was removed: {GONE[key]}")
@@ -70,7 +71,8 @@ def _earlier(parser: ArgumentParser, folder: Path) -> WorkerOptions:
     typed = [str(word) for word in plain.get("arguments", [])]
     options = dict.fromkeys(word.partition("=")[0].removeprefix("--") for word in typed)
     options |= vars(parser.parse_known_args(["", *typed])[0])
-    kept = {key: value for key, value in options.items() if key in KEPT or key.startswith(("trainer.", "slurm."))}
+    sections = ("trainer", *CLUSTERS)
+    kept = {key: value for key, value in options.items() if key in KEPT or key.partition(".")[0] in sections}
     return WorkerOptions(kept, str(plain.get("directory", ".")))
 
 

@@ -2,13 +2,14 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue import clusters
+from lightning_tfm.queue.clusters import CLUSTERS, Slurm, WorkerJob
 from lightning_tfm.queue.launch import job_arguments
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources, make_resources
-from lightning_tfm.queue.slurm import Slurm, WorkerJob, any_alive, submit
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.watch.study_state import CellState
 from tests.helpers.cluster import NoSlurm, slurm
@@ -41,7 +43,7 @@ def test_workers_of_a_job_are_those_of_its_gpus() -> None:
     assert resources(replace(gpu, devices=2), gpus=4).workers == 2
     shared = resources(gpu, gpus=2, runs=8)
     assert (shared.workers, shared.devices) == (16, None), "the job finds its devices"
-    arguments = job_arguments(Path("results"), shared)
+    arguments = job_arguments("s", Path("results"), shared)
     assert arguments[arguments.index("--runs-per-device") + 1] == "8" and "--trainer.accelerator=gpu" in arguments
 
 
@@ -162,7 +164,7 @@ def test_the_script_asks_for_what_the_user_named(tmp_path: Path, monkeypatch, ca
     assert main(["sweep", *command, "--slurm.more=mem=4G"]) == 2
     assert "--slurm.more=mem=4G: 'mem=4G': is --slurm.memory" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"^--launcher slurm: error: invalid account"):
-        submit(Slurm(), "s", [], tmp_path)
+        Slurm().submit("s", [], tmp_path)
 
 
 def test_the_jobs_of_a_study_are_one_array_where_asked(tmp_path: Path, monkeypatch) -> None:
@@ -172,23 +174,67 @@ def test_the_jobs_of_a_study_are_one_array_where_asked(tmp_path: Path, monkeypat
     for name in ("sbatch", "srun"):
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert [job.job_id for job in submit(Slurm(jobs=3, array=True), "s", [], tmp_path)] == ["7_0", "7_1", "7_2"]
+    assert Slurm(jobs=3, array=True).submit("s", [], tmp_path) == ["7_0", "7_1", "7_2"]
     assert given.read_text().count("#SBATCH --array=0-2") == 1
-    assert len(submit(Slurm(jobs=2), "s", [], tmp_path)) == 2 and given.read_text().count("--array") == 1
+    assert Slurm(jobs=3, array=True).script("s", [], tmp_path).count("#SBATCH --array=0-2") == 1
+    assert len(Slurm(jobs=2).submit("s", [], tmp_path)) == 2 and given.read_text().count("--array") == 1
+
+
+def test_launcher_none_prints_what_a_job_runs_and_then_shows_what_the_jobs_left(tmp_path: Path, capsys) -> None:
+    auto = ["--seeds", "auto", "--first-seeds", "2", "--max-seeds", "2", "--only", "A-h1"]
+    command = ["sweep", "sweeps/table3.yaml", *auto, "--launcher", "none", *miniature(tmp_path), f"--out={tmp_path}"]
+    assert main(command) == 0
+    told = capsys.readouterr()
+    (line,) = told.out.splitlines()
+    assert str(Path.cwd()) in told.err and f"lightning-tfm status table3 --out {tmp_path}" in told.err
+    program, *words = shlex.split(line)
+    assert program == "lightning-tfm" and words[:2] == ["work", "table3"] and "--trainer.threads=1" in words
+    assert main(["status", "table3", f"--out={tmp_path}"]) == 0
+    assert "0 finished, 0 running, 4 waiting" in capsys.readouterr().out
+    assert main(words) == 0
+    assert main(command) == 0
+    told = capsys.readouterr()
+    assert "lightning-tfm work" not in told.out and "A-h1" in told.out and "the runs are queued" not in told.err
+
+
+@dataclass(frozen=True)
+class Printer(clusters.Cluster):
+    """A cluster of printers."""
+
+    name = "printer"
+    paper: str = "A4"
+    """size of the paper"""
+
+    def submit(self, study: str, arguments: Sequence[str], folder: Path) -> list[str]:
+        (folder / "printed").write_text(f"{self.paper}: {shlex.join(arguments)}")
+        return ["7"]
+
+    def alive(self, jobs: Sequence[str]) -> bool:
+        return jobs != ["7"]
+
+
+def test_a_launcher_is_a_class_and_a_line(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(CLUSTERS, Printer.name, Printer)
+    monkeypatch.setattr("lightning_tfm.queue.launch.JOBS_EVERY", 0.0)
+    short = ["--only", "base", *miniature(tmp_path), f"--out={tmp_path / 'out'}"]
+    assert main(["sweep", "sweeps/table3.yaml", *short, "--printer.paper", "A5"]) == 2
+    assert "--printer.paper=A5 needs --launcher printer" in capsys.readouterr().err
+    assert main(["sweep", "sweeps/table3.yaml", *short, "--launcher", "printer", "--printer.paper", "A5"]) == 2
+    assert "jobs 7; Ctrl-C ends this view" in (err := capsys.readouterr().err) and "all jobs ended before" in err
+    study = tmp_path / "out" / "studies" / "table3"
+    assert (study / "printed").read_text().startswith("A5: table3 --out ")
+    assert json.loads((study / "workers.json").read_text())["options"]["printer"] == {"paper": "A5"}
 
 
 def test_jobs_ask_for_the_gpus_that_their_runs_take() -> None:
     def gpus(hardware: Hardware, runs: int = 0, **asked: int) -> int:
-        return resources(hardware, runs, **asked).slurm.gpus
+        return resources(hardware, runs, **asked).cluster.gpus
 
     gpu = Hardware(accelerator="gpu")
     assert [gpus(gpu), gpus(gpu, gpus=4), gpus(replace(gpu, devices=2)), gpus(Hardware())] == [1, 4, 2, 0]
 
 
 def test_the_state_of_jobs_is_asked_of_squeue(tmp_path: Path, monkeypatch) -> None:
-    class Job:
-        job_id = "7"
-
     fake = tmp_path / "squeue"
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     for script, alive in (
@@ -200,13 +246,13 @@ def test_the_state_of_jobs_is_asked_of_squeue(tmp_path: Path, monkeypatch) -> No
     ):
         fake.write_text(f"#!/bin/sh\n{script}\n")
         fake.chmod(0o755)
-        assert any_alive([Job()]) == alive, script
+        assert Slurm().alive(["7"]) == alive, script
 
 
 @pytest.mark.alone
 @pytest.mark.long
 def test_a_submitted_job_runs_the_verb_work(tmp_path: Path) -> None:
-    (job,) = submit(Slurm(minutes=5), "nothing", ["--out", str(tmp_path)], tmp_path, cluster="local")
+    (job,) = Slurm(minutes=5).submitted("nothing", ["nothing", "--out", str(tmp_path)], tmp_path, cluster="local")
     wait_for(job.done, 120, pause=0.2)
     with pytest.raises(Exception, match="exit code 2"):
         job.result()

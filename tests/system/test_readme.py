@@ -158,6 +158,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm sweep sweeps/table3.yaml --launcher slurm --slurm.jobs 4 --slurm.minutes 240": Stops(
         "no sbatch on this machine", "a SLURM cluster", f"{SHORT} --name submitted"
     ),
+    "lightning-tfm sweep sweeps/table3.yaml --launcher none --workers 2": Run(f"{SHORT} --name queued"),
     "torchrun --nnodes 2 --node-rank N --nproc-per-node 8 --master-addr HOST -m lightning_tfm.cli.main fit "
     "--config experiments/base.yaml": Foreign("check_torchrun"),
     "lightning-tfm wandb replay table3": Foreign("check_replay"),

@@ -36,10 +36,10 @@ def carry_out(
     else:
         assert isinstance(study, Ablation)
         states, shown = _table(study, root, resources, options, cells)
-    return 1 if not shown or any(state.state == "failed" for state in states) else 0
+    return 1 if not shown or any(state.state == "failed" for state in states or ()) else 0
 
 
-def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[CellState], bool]":
+def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[CellState] | None, bool]":
     from lightning_tfm.queue.launch import work
     from lightning_tfm.queue.searches.results import report
     from lightning_tfm.queue.searches.sampling import stopped_in_warmup
@@ -53,13 +53,15 @@ def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[Cel
         states = work(search, search.cells(), root, resources, start=True)
     finally:
         text = report(search, root, resources.storage)
+    if states is None:
+        return None, True
     print(text, end="")
     return states, write_page(search.name, root, lambda: make(search.name, root))
 
 
 def _table(
     study: Ablation, root: Path, resources: Resources, options: Mapping[str, Any], cells: "Sequence[Cell]"
-) -> "tuple[list[CellState], bool]":
+) -> "tuple[list[CellState] | None, bool]":
     # what follows takes seconds to load
     from lightning_tfm.queue import rounds
     from lightning_tfm.queue.launch import work
@@ -76,6 +78,8 @@ def _table(
             states = work(study, cells, root, resources, start=True)
     finally:
         table = write_table(load_as(Ablation, root, name), root)
+    if states is None:
+        return None, True
     means = render_table(table, "text", shutil.get_terminal_size((80, 24)).columns)
     several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
     print("" if several else means, end="")

@@ -73,7 +73,7 @@ def _demo(out: str, began: float) -> int:
     from lightning_tfm.report.build import make, write_table
 
     states = work(study, cells, settings.out, resources, start=True)
-    if any(state.state == "failed" for state in states):
+    if any(state.state == "failed" for state in states or ()):
         print(f"the run failed: {with_out('lightning-tfm runs list', out)} says why", file=sys.stderr)
         return 1
     source = _show(study, cells[0], settings.out)

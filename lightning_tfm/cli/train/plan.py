@@ -101,7 +101,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
             tried = replace(study, name=f"{name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
             cells = tried.cells() + cells
     pace = time_estimate.Pace(asked["rate"]) if asked["rate"] else time_estimate.measured_pace(settings.out)
-    at_once = resources.workers * (resources.slurm.jobs if resources.slurm else 1)
+    at_once = resources.workers * (resources.cluster.jobs if resources.cluster else 1)
     factor = time_estimate.longer(study.base.scaled(), study.V, asked["pieces"])
     cells, coming = [replace(cell, cost=cell.cost * factor) for cell in cells], [cost * factor for cost in coming]
     found = time_estimate.text(
@@ -111,11 +111,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
     print(fit_width(f"{found}\n{costs}", indent=15))
     if asked["tune"]:
         print("--tune: the rows of the table are planned at base's value; a chosen one may be another run")
-    if resources.slurm is not None:
-        from lightning_tfm.queue.slurm import script
+    if (cluster := resources.cluster) is not None:
+        from lightning_tfm.queue.launch import job_arguments
 
         try:
-            print(f"each of {resources.slurm.jobs} jobs:\n{script(resources.slurm, study.name, settings.out)}")
+            script = cluster.script(study.name, job_arguments(study.name, settings.out, resources), settings.out)
+            print(f"each of {cluster.jobs} jobs:\n{script}" if cluster.jobs > 1 else f"each job:\n{script}")
         except UserError as error:
             lacking.append(str(error))
     for why in lacking:

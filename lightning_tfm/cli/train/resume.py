@@ -48,7 +48,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_start(resources, folder_of(root, name))
     if isinstance(study, Ablation):
         check_precisions((apply(study.base, row) for row in study.rows), resources)
-    with resumable(root, name, verb, argv, jobs=resources.slurm is not None):
+    with resumable(root, name, verb, argv, jobs=resources.cluster is not None):
         from lightning_tfm.queue.prepare_data_rows import on_this_machine
         from lightning_tfm.queue.storages.open import has_queue, open_queue
 

@@ -81,7 +81,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_precisions((apply(settings.base, row) for row in rows), resources)
     name = name_at(asked["name"] or sweep.name, scales)
     check_start(resources, folder_of(settings.out, name))
-    with resumable(settings.out, name, verb, argv, jobs=resources.slurm is not None):
+    with resumable(settings.out, name, verb, argv, jobs=resources.cluster is not None):
         return _run(settings, sweep, name, rows, seeds, resources)
 
 
@@ -170,7 +170,9 @@ def _run(settings: Settings, sweep: Sweep, name: str, rows: list[Row], seeds: li
         known = load_as(Ablation, root, name).seeds if file_of(root, name).is_file() else []
         reported = rounds.reported(study, options, root) if options["seeds"] == "auto" else seeds
         tuning = asked_tuning(options["tune"], apart, replace(study, seeds=[*reported, *known]))
-        study = tuned(study, tuning, root, resources)
+        if (chosen := tuned(study, tuning, root, resources)) is None:
+            return 0
+        study = chosen
     for row, same in study.twins().items():
         print(f"{row} is {same}: one run for both at each seed, and not a comparison", file=sys.stderr)
     cells = study.cells()  # what is asked for; the saved study may hold further rows and seeds

@@ -43,7 +43,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return 0
     resources = make_resources(settings.verb, settings.hardware)
     name = settings.verb["name"] or file.name
-    with resumable(settings.out, name, verb, argv, jobs=resources.slurm is not None):
+    with resumable(settings.out, name, verb, argv, jobs=resources.cluster is not None):
         return _run(settings, file, resources)
 
 

@@ -35,10 +35,9 @@ def join(name: str, root: Path, resources: Resources) -> list[CellState]:
     if study.prints.differing(here.prints) or getattr(study, "data", None) != getattr(here, "data", None):
         where = root / "data" / here.store
         raise UserError(f"study '{name}': the text or the tokenizer here is not the study's; compare {where}")
-    states = work(study, [], root, resources)
-    while _awaits_more(queue):
-        states = work(study, [], root, resources)
-    return states
+    while (states := work(study, [], root, resources)) is not None and _awaits_more(queue):
+        pass
+    return states or []
 
 
 def _awaits_more(queue: Queue) -> bool:
@@ -64,6 +63,6 @@ def announce(study: Study, root: Path, resources: Resources, more: bool) -> list
     The jobs of a cluster get no note: they leave, and every look submits its own.
     """
     queue = make_queue(study, root, resources, print)
-    if resources.slurm is None:
+    if resources.cluster is None:
         queue.note(MORE, more)
     return queue.states()
