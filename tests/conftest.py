@@ -10,14 +10,16 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lightning_tfm.corpus_metrics import Bleu
 from lightning_tfm.runs.process.forking import forked, let_come
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.record import Claimed, RunRecord, Segment
@@ -65,6 +67,25 @@ def browser() -> Iterator[Any]:
         started = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield started
         started.close()
+
+
+@pytest.fixture(scope="module")
+def counted_once() -> Iterator[None]:
+    """The studies of a module share most translations: all its counters of one text remember what one has counted."""
+    begin = Bleu.__init__
+
+    @cache
+    def counter(references: tuple[str, ...], tokenize: str) -> Bleu:
+        made = Bleu.__new__(Bleu)
+        begin(made, references, tokenize)
+        return made
+
+    def share(self: Bleu, references: Sequence[str], tokenize: str) -> None:
+        self.__dict__ = counter(tuple(references), tokenize).__dict__
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Bleu, "__init__", share)
+        yield
 
 
 class Forks:

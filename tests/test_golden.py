@@ -1,4 +1,4 @@
-"""What people read of committed studies is what it was; a change on purpose is written anew and shows in the diff."""
+"""What people read of studies is what it was; a change on purpose is written anew and shows in the diff."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,22 +6,29 @@ from pathlib import Path
 import pytest
 
 from tests.golden import HERE, QUICK, STUDIES, comparison, plain, views
+from tests.golden.synthetic import VIEWS
 
 
-def held(found: Iterable[tuple[str, str]], folder: Path) -> None:
-    differing = [name for name, content in found if (folder / name).read_text() != content]
+def compare(files: Iterable[tuple[str, str]], folder: Path) -> None:
+    differing = [name for name, content in files if (folder / name).read_text() != content]
     assert differing == [], f"{folder}: where meant, python -m tests.golden, and see the diff"
 
 
 @pytest.mark.parametrize("folder", [pytest.param(f, marks=() if f in QUICK else pytest.mark.long) for f in STUDIES])
 def test_the_views_of_a_committed_study(folder, tmp_path):
-    held(views(folder, tmp_path), HERE / folder)
+    compare(views(folder, tmp_path), HERE / folder)
 
 
 @pytest.mark.long
 def test_two_committed_studies_side_by_side(tmp_path):
-    held(comparison(tmp_path), HERE)
+    compare(comparison(tmp_path), HERE)
 
 
 def test_what_needs_no_study():
-    held(plain(), HERE)
+    compare(plain(), HERE)
+
+
+@pytest.mark.usefixtures("counted_once")
+@pytest.mark.parametrize("name", VIEWS)
+def test_the_views_of_a_made_up_study(name, tmp_path):
+    compare(VIEWS[name](tmp_path), HERE / "made" / name)

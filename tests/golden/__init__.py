@@ -1,6 +1,7 @@
-"""Every view of committed studies, as text: a change of what people read shows itself in the diff of its commit.
+"""Every view of committed and of made-up studies, as text: a change of what people read shows in a diff.
 
-`python -m tests.golden` writes them anew; test_golden.py holds them.
+`python -m tests.golden` writes them anew, `python -m tests.golden made` those of made-up studies (synthetic.py);
+test_golden.py compares.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ BLOCK = re.compile(r"</?(?:p|div|tr|li|ul|h\d|section|details|summary|figcaption
 UNSEEN = re.compile(r"<(script|style|svg)\b.*?</\1>|<!--.*?-->", re.DOTALL)
 
 
-def said(*argv: str) -> str:
+def printed(*argv: str) -> str:
     """What a verb prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
@@ -39,37 +40,37 @@ def visible(page: str) -> str:
 
 def views(folder: str, root: Path) -> Iterator[tuple[str, str]]:
     """(file, content) of a committed study, unpacked below `root`."""
-    said("records", "unpack", str(ROOT / f"experiments/results/{folder}/records.tar.xz"), "--out", str(root))
+    printed("records", "unpack", str(ROOT / f"experiments/results/{folder}/records.tar.xz"), "--out", str(root))
     name = next(path.parent.name for path in sorted(root.glob("studies/*/study.json")))
     out = ("--out", str(root))
     for kind, end in {"text": "txt", "markdown": "md", "csv": "csv", "json": "json", "latex": "tex"}.items():
         width = ("--width", "100") if kind == "text" else ()
-        yield f"table.{end}", said("table", name, "--format", kind, *width, *out)
+        yield f"table.{end}", printed("table", name, "--format", kind, *width, *out)
         if kind != "text":
-            yield f"report.{end}", said("report", name, "--format", kind, "--to", "-", *out)
+            yield f"report.{end}", printed("report", name, "--format", kind, "--to", "-", *out)
     row = json.loads((root / "studies" / name / "study.json").read_bytes())["rows"][-1]["name"]
-    yield "reference.txt", said("table", name, "--reference", row, "--width", "100", *out)
-    yield "reference.md", said("table", name, "--reference", row, "--format", "markdown", *out)
-    yield "page.txt", visible(said("report", name, "--to", "-", *out))
+    yield "reference.txt", printed("table", name, "--reference", row, "--width", "100", *out)
+    yield "reference.md", printed("table", name, "--reference", row, "--format", "markdown", *out)
+    yield "page.txt", visible(printed("report", name, "--to", "-", *out))
 
 
 def comparison(root: Path) -> Iterator[tuple[str, str]]:
     """(file, content) of two studies side by side, and of five texts pooled."""
     places = []
     for folder in ("miniature", "tatoeba-8-epochs", "tatoeba", "multi30k", "manpages"):
-        said(
+        printed(
             "records", "unpack", str(ROOT / f"experiments/results/{folder}/records.tar.xz"), "--out", str(root / folder)
         )
         places += [str(path.parent) for path in (root / folder).glob("studies/*/study.json")]
     for kind, end in {"text": "txt", "markdown": "md", "csv": "csv", "json": "json"}.items():
-        yield f"compare.{end}", said("compare", *places[:2], "--format", kind, "--to", "-")
-    yield "compare.page.txt", visible(said("compare", *places[:2], "--format", "html", "--to", "-"))
+        yield f"compare.{end}", printed("compare", *places[:2], "--format", kind, "--to", "-")
+    yield "compare.page.txt", visible(printed("compare", *places[:2], "--format", "html", "--to", "-"))
     for kind, end in {"text": "txt", "json": "json", "latex": "tex"}.items():
-        yield f"pool.{end}", said("meta-analysis", *places, "--format", kind)
+        yield f"pool.{end}", printed("meta-analysis", *places, "--format", kind)
 
 
 def plain() -> Iterator[tuple[str, str]]:
     """(file, content) of what needs no study."""
     for kind, end in {"text": "txt", "json": "json"}.items():
-        yield f"params.{end}", said("table", "--params", "--format", kind)
-        yield f"table2.{end}", said("table", "--table2", "--format", kind, "--out", "nowhere")
+        yield f"params.{end}", printed("table", "--params", "--format", kind)
+        yield f"table2.{end}", printed("table", "--table2", "--format", kind, "--out", "nowhere")

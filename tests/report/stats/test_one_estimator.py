@@ -16,7 +16,7 @@ from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.report.build import make
 from lightning_tfm.report.tables.data import lines as lines_of
-from tests.golden import ROOT, said, visible
+from tests.golden import ROOT, printed, visible
 
 ROW = "norm=post, warmup=150, lr_factor=0.7"
 """its seeds lie so far apart that the arithmetic mean of its perplexities is 8.27, 288 % above base's"""
@@ -25,7 +25,7 @@ ROW = "norm=post, warmup=150, lr_factor=0.7"
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("norm")
-    said("records", "unpack", str(ROOT / "experiments/results/norm/records.tar.xz"), "--out", str(where))
+    printed("records", "unpack", str(ROOT / "experiments/results/norm/records.tar.xz"), "--out", str(where))
     return where
 
 
@@ -41,11 +41,11 @@ def test_in_print(root: Path, logs: dict[str, list[float]]) -> None:
     percent = 100 * math.expm1(fmean(logs[ROW]) - fmean(logs["base"]))
     assert (f"{mean:.2f}", f"{percent:.0f}") == ("8.18", "284")
     out = ("--out", str(root))
-    views = {kind: said("report", "norm", "--format", kind, "--to", "-", *out) for kind in ("markdown", "latex")}
-    views["html"] = visible(said("report", "norm", "--to", "-", *out))
+    views = {kind: printed("report", "norm", "--format", kind, "--to", "-", *out) for kind in ("markdown", "latex")}
+    views["html"] = visible(printed("report", "norm", "--to", "-", *out))
     for kind in ("text", "markdown", "latex"):
-        views[f"table {kind}"] = said("table", "norm", "--format", kind, *out)
-    views["reference"] = said("table", "norm", "--reference", "norm=pre, warmup=300, lr_factor=0.7", *out)
+        views[f"table {kind}"] = printed("table", "norm", "--format", kind, *out)
+    views["reference"] = printed("table", "norm", "--reference", "norm=pre, warmup=300, lr_factor=0.7", *out)
     for kind, text in views.items():
         between = r"\,$\pm$\,{:.1f}" if "tabular" in text else " ± {:.1f} %"
         assert f"{mean:.2f}" + between.format(spread) in text, kind
@@ -59,10 +59,10 @@ def test_for_programs_and_on_the_dashboard(root: Path, logs: dict[str, list[floa
     out = ("--out", str(root))
 
     def lines(*argv: str) -> dict[str, str]:
-        return next(one for one in csv.DictReader(io.StringIO(said(*argv, *out))) if one["row"] == ROW)
+        return next(one for one in csv.DictReader(io.StringIO(printed(*argv, *out))) if one["row"] == ROW)
 
     def data(*argv: str) -> dict[str, dict]:
-        return next(one for one in json.loads(said(*argv, *out))["rows"] if one["row"] == ROW)
+        return next(one for one in json.loads(printed(*argv, *out))["rows"] if one["row"] == ROW)
 
     table, report = lines("table", "norm", "--format", "csv"), lines("report", "norm", "--format", "csv", "--to", "-")
     plain, full = data("table", "norm", "--format", "json"), data("report", "norm", "--format", "json", "--to", "-")

@@ -26,9 +26,9 @@ KINDS = ("markdown", "csv", "json", "latex")
 
 
 def printed(root, *argv: str) -> str:
-    from tests.golden import said
+    from tests.golden import printed as of_command
 
-    return said(*argv, "--out", str(root))
+    return of_command(*argv, "--out", str(root))
 
 
 def views(root) -> dict[str, str]:
