@@ -4,6 +4,5 @@ records to cells     records, row, summary, build_summary, build
 what is found        analysis
 statistics           significance, sequential, selection_error
 formats              blocks, to_json
-pictures             intervals
 other programs       archive, export
 """

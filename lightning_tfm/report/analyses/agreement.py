@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 import numpy as np
-from markupsafe import Markup
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED, Metric
-from lightning_tfm.plural_words import numeral, signed
+from lightning_tfm.plural_words import numeral
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Notes, Section, Table, Text, columns
-from lightning_tfm.report.charts.svg import Scale, bottom_axis, dot, figure, label, left_axis, points, tag
+from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both
+from lightning_tfm.report.charts.curves import QUARTERS, SHARE
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.stats.statistics import left_out_error, rank_correlation
@@ -425,49 +425,37 @@ def sections(found: Agreement, report: Summary) -> list[Section]:
     if course := found.curve:
         caption = (
             f"Log PPL, {course.rows} rows, each at the same share of its own training. Dashed: the parameter count "
-            "alone. Shaded: the last eighth, over which base's dev perplexity changed by the figure above it."
+            "alone"
         )
+        caption += f". Shaded: the last eighth, over which base's dev perplexity {fell(fall)}." if fall else "."
         of_points = "share of the training, rank correlation"
         heads = columns("step of base", "base's PPL", of_points, words=[of_points])
         points = [[f"{p.step:,}", f"{p.base_ppl:.2f}", at(p)] for p in course.points]
         blocks += [
-            Figures([(_course_picture(course, fall), caption)]),
+            Figures([(both(_course_chart(course)), caption)]),
             Fold("The same as a table", [Table("", heads, points)]),
         ]
     return [Section("agreement", "Agreement over all rows", blocks, after="verdicts")]
 
 
-def _course_picture(course: AgreementCourse, fall: LastEighth | None) -> Markup:
-    """Rank correlation with the paper in the course of training; the parameter count's dashed.
-
-    `course`: the summary's `agreement` / `curve`; `fall`: its `last eighth`.
-    """
-    found = [(p, p.spearman) for p in course.points if p.spearman is not None]
-    if not found:
-        return Markup()
-    width, height, left, right, top, bottom = 640, 330, 80, 526, 30, 262
+def _course_chart(course: AgreementCourse) -> Chart:
+    """Rank correlation with the paper in the course of training; the parameter count's dashed."""
+    line = [
+        Point(p.share, p.spearman, f"step {p.step:,} of base, base PPL {p.base_ppl:.3g}: {at(p)}")
+        for p in course.points
+        if p.spearman is not None
+    ]
     null = course.parameter_count_alone
-    values = [rho for _, rho in found] + [0.0, null or 0.0]
-    x, y = Scale(0, 100, left, right), Scale(min(values) - 0.05, 1.0, bottom, top)
-    late = tag("rect", x=x(87.5), y=float(top), width=x(100) - x(87.5), height=float(bottom - top), class_="late")
-    body = late + bottom_axis(x, bottom, top, "share of each row's own training, %")
-    body += left_axis(y, left, right, "Spearman, log PPL")
-    if fall is not None:
-        body += label(right, top - 8, f"base PPL {signed(-100 * fall.fall, 1)} %", "end")
-    if null is not None:
-        body += tag("line", x1=x(0), x2=x(100), y1=y(null), y2=y(null), class_="front")
-        for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):
-            body += label(right + 10, y(null) + 4 + 15 * i, words)
-    line = tag("polyline", points=points([(x(100 * p.share), y(rho)) for p, rho in found]), class_="curve")
-    marks = "".join(dot(x(100 * p.share), y(rho), f"step {p.step} of base, {at(p)}") for p, rho in found)
-    body += tag("g", line + marks, class_="point better")
-    body += label(left - 5, bottom + 52, "base PPL", "end", "tick")
-    known = [p for p, _ in found]
-    for p in known[:: -(-len(known) // 9)]:
-        body += label(x(100 * p.share), bottom + 52, f"{p.base_ppl:.3g}", "middle", "tick")
-    said = f"Rank correlation with the paper in the course of training: {', '.join(map(at, known))}"
-    beside = "" if null is None else f"; the parameter count alone {null:.2f}"
-    return figure(width, height, said + beside, body)
+    title = f"Rank correlation with the paper in the course of training: {', '.join(map(at, course.points))}"
+    rules = [] if null is None else [Rule(y=null, words=("parameter", "count alone", _figure(null)))]
+    return Chart(
+        title + f"; the parameter count alone {_figure(null)}" * bool(rules),
+        Axis(SHARE, words=QUARTERS, ends=(0.0, 1.0)),
+        Axis("Spearman, log PPL", ends=(min([0.0, null or 0.0, *(p.y for p in line)]) - 0.05, 1.0)),
+        [Series("course", line, "better", marked=True, of="line")],
+        rules=rules,
+        shade=(0.875, 1.0),
+    )
 
 
 LAST_EIGHTH: Analysis[LastEighth] = Analysis(

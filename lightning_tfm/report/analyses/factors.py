@@ -24,22 +24,20 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.metrics import METRICS, PPL
 from lightning_tfm.plural_words import interval, listed, signed
 from lightning_tfm.report.analysis import Analysis
-from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Notes, Section, Table, columns
-from lightning_tfm.report.charts.chart import apart
-from lightning_tfm.report.charts.panels import short_name
-from lightning_tfm.report.charts.svg import Scale, bottom_line, dot, figure, label, left_axis, points, spanning, tag
-from lightning_tfm.report.intervals import Mark, picture
+from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Main, Notes, Section, Table, columns
+from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Series, draw
+from lightning_tfm.report.charts.forest import Entry, Forest, Line
+from lightning_tfm.report.charts.study_forest import AXES, axis_of
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import adjusted
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.wording.word import DISC, UNTESTABLE
+from lightning_tfm.report.wording.word import UNDECIDED, UNTESTABLE, Word
 from lightning_tfm.study.study import Ablation
 
 Combination = tuple[Any, ...]
@@ -367,9 +365,6 @@ def _row(effect: Effect) -> list[str]:
 
 # --- in the report ---
 
-RING = DISC + "M-2.7 0a2.7 2.7 0 1 0 5.4 0a2.7 2.7 0 1 0-5.4 0z"
-"""of an interaction"""
-
 
 def find(cells: Cells, report: Summary) -> FactorSummary | None:
     return analyse(cells.comparable, report.looks is None)
@@ -406,12 +401,11 @@ def sections(found: FactorSummary, report: Summary) -> list[Section]:
         return []
     levels = {factor.key: factor.levels for factor in found.factors}
     metrics = dict.fromkeys(effect.metric for effect in found.effects)
-    worth = [(_effects_picture(found, metric), "Discs: main effects; rings: interactions.") for metric in metrics]
     maps = sorted(found.maps, key=lambda one: list(metrics).index(one.metric))
-    drawn = [(interaction(one, levels[one.first], levels[one.second]), "") for one in maps]
+    drawn = [(draw(interaction(one, levels[one.first], levels[one.second]), SMALL), "") for one in maps]
     parallel = "Mean over seeds and the other fields. Lines are parallel where two fields do not interact."
     blocks: list[Block] = [
-        Figures([one for one in worth if one[0]]),
+        Main(_forest(found, list(metrics)[:AXES])),
         Figures([one for one in drawn if one[0]], small=True),
         Notes([parallel]),
         Fold("All effects in numbers", [table(found), Notes([ABOUT])]),
@@ -419,47 +413,48 @@ def sections(found: FactorSummary, report: Summary) -> list[Section]:
     return [Section("factors", "The effect of each field", blocks)]
 
 
-def _effects_picture(found: FactorSummary, metric: str) -> Markup:
-    """Main effects, then interactions."""
-    of = METRICS[metric]
+def _forest(found: FactorSummary, metrics: Sequence[str]) -> Forest:
+    """Main effects, then interactions, each in all of these metrics."""
+    by_words = {(*e.words, e.metric): e for e in found.effects}
     lines = [
-        (short_name(in_few(e), 34), [_mark(e, *(None if v is None else of.shown(v) for v in (e.lower, e.upper)))])
+        Line(
+            in_few(e) + ", beyond both alone" * (e.kind == "interaction"),
+            [_entry(other) if (other := by_words.get((*e.words, metric))) else None for metric in metrics],
+            " × ".join(e.words),
+        )
         for e in found.effects
-        if e.metric == metric
+        if e.metric == metrics[0]
     ]
-    return picture(lines, of.axis("the first level"), f"Effects of fields on dev {of.label}")
+    axes = [axis_of(METRICS[metric]) for metric in metrics]
+    return Forest("The effect of each field", "", axes, lines, to="the first level", here="mean over seeds")
 
 
-def _mark(e: Effect, lower: float | None, upper: float | None) -> Mark:
-    shape = DISC if e.kind == "main" else RING
-    estimate = METRICS[e.metric].shown(e.estimate)
-    return Mark(" × ".join(e.words), estimate, lower, upper, "g0", shape, more=f" ({e.kind})")
+def _entry(e: Effect) -> Entry:
+    metric = METRICS[e.metric]
+    ends = (None if v is None else metric.shown(v) for v in (e.lower, e.upper))
+    word = UNDECIDED if not stands_out(e) else Word.WORSE if e.estimate * metric.side > 0 else Word.BETTER
+    return Entry(metric.shown(e.estimate), *ends, UNTESTABLE if e.p is None else word)
 
 
-def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> Markup:
+def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> Chart:
     """A line for each level of the second field (`across`) over those of the first (`down`)."""
-    metric = METRICS[found.metric]
-    lines = [[(i, row[k]) for i, row in enumerate(found.values) if row[k] is not None] for k in range(len(across))]
-    values = [value for line in lines for _, value in line if value is not None]
-    if not values:
-        return Markup()
-    names = [f"{abbreviated(found.second)} {level}" for level in across]
-    width, height, left, top = 420, 300, 50, 26
-    right, bottom = width - 20 - round(8.8 * max(map(len, names))), height - 44
-    x = Scale(-0.2, len(down) - 0.8, left, right)
-    y = spanning(values, bottom, top, log=metric.log)
-    body = bottom_line(x, bottom, {float(i): level for i, level in enumerate(down)}, abbreviated(found.first))
-    body += left_axis(y, left, right, f"dev {metric.prose_name}")
-    ends = apart([y(line[-1][1] or 0.0) if line else float(bottom) for line in lines], 14.0, top, bottom)
-    for k, (line, name, end) in enumerate(zip(lines, names, ends, strict=True)):
-        places = [(x(i), y(value), value, down[i]) for i, value in line if value is not None]
-        own = tag("polyline", points=points([(px, py) for px, py, *_ in places]), class_="curve")
-        for px, py, value, level in places:
-            own += dot(px, py, f"{abbreviated(found.first)} {level}, {name}: {metric.score(value)}")
-        own += label(right + 8, end + 4, name, class_="label end")
-        body += tag("g", own, class_=f"point g{k % 8}")
-    title = f"Dev {metric.prose_name} by {abbreviated(found.first)} and {abbreviated(found.second)}"
-    return figure(width, height, title, body)
+    metric, first = METRICS[found.metric], abbreviated(found.first)
+    series = []
+    for k, level in enumerate(across):
+        name = f"{abbreviated(found.second)} {level}"
+        line = [
+            Point(i, value, f"{first} {down[i]}, {name}: {metric.score(value)}")
+            for i, row in enumerate(found.values)
+            if (value := row[k]) is not None
+        ]
+        series.append(Series(name, line, f"g{k % 8}", name, marked=True, of="line"))
+    return Chart(
+        f"Dev {metric.prose_name} by {first} and {abbreviated(found.second)}",
+        Axis(first, words=dict(enumerate(down)), ends=(-0.2, len(down) - 0.8)),
+        Axis(f"dev {metric.prose_name}", log=metric.log),
+        series,
+        (420, 300),
+    )
 
 
 ANALYSIS = Analysis(key="factors", find=find, sections=sections, lead=lead, notes=notes, brief=notes)

@@ -1,6 +1,5 @@
 """What `inspect` found of a run, as text and pictures: what each head is worth, score and seconds by beam."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,6 @@ from lightning_tfm.plural_words import interval, signed
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.charts.grid import grid
-from lightning_tfm.report.charts.svg import figure, label, standing_alone
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
@@ -21,7 +19,6 @@ CALLED = {
     "decoder": "the decoder's self-attention",
     "cross": "cross-attention",
 }
-SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
 Record = Mapping[str, Any]
 
 
@@ -98,17 +95,6 @@ def head_pictures(record: Record) -> list[tuple[str, Markup]]:
             title = f"NLL per token with one head ablated, {CALLED[kind]}"
             found.append((CALLED[kind], grid(title, values, down, across, ("layer", "head"))))
     return found
-
-
-def stacked(title: str, pictures: list[tuple[str, Markup]]) -> str:
-    """One below the other, as a separate file."""
-    y, widest, parts = 0, 0, []
-    for words, picture in pictures:
-        width, height = (int(x) for x in SIZE.findall(picture)[0])
-        parts.append(label(10, y + 16, words, class_="label strong"))
-        parts.append(str(picture).replace("<svg ", f'<svg y="{y + 24}" ', 1))
-        y, widest = y + 24 + height, max(widest, width)
-    return standing_alone(figure(widest, y, title, "".join(parts)))
 
 
 ANALYSIS = Analysis(

@@ -6,24 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
 from lightning_tfm.config import Experiment
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
 from lightning_tfm.registry import LAYERS, may_act
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
-from lightning_tfm.report.charts.svg import (
-    bottom_axis,
-    dot,
-    figure,
-    label,
-    left_axis,
-    points,
-    spanning,
-    standing_alone,
-    tag,
-)
+from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both, draw
+from lightning_tfm.report.charts.svg import spanning, stacked
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.schema import read_kept
@@ -75,7 +64,7 @@ def sections(found: Costs, report: Summary) -> list[Section]:
     """The pictures, which answer Table 1, and the numbers."""
     table, which = found.table, Table("", columns("row", "layer", words=["layer"]), found.rows)
     about = "Ring: self-attention begins to cost more than the layer of that line."
-    drawn = Figures([(picture, about) for _, picture in pictures(table)])
+    drawn = Figures([(both(chart(table, what)), about) for what in COSTS])
     numbers = [*blocks(table), Fold("Which rows have which layers", [which])]
     return [
         Section("layers", "What layer types cost", [drawn, Text(_paths(table))], after="forest"),
@@ -195,50 +184,37 @@ def _from(n: float | None, first: int) -> str:
 
 # --- pictures ---
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP = 640, 380, 62, 514, 40
-FLOPS, SECONDS = "FLOPs of one layer", "seconds of one layer"
-
-
-def pictures(table: LayerTable) -> list[tuple[str, Markup]]:
-    """(what it shows, picture), for a page."""
-    said = "over the length of the text, by type"
-    return [(what, figure(WIDTH, HEIGHT, f"{what} {said}", _panel(table, what))) for what in (FLOPS, SECONDS)]
+COSTS = {"FLOPs of one layer": "flops", "seconds of one layer": "seconds"}
+"""what a picture shows -> field of a layer's measures"""
 
 
 def to_svg(table: LayerTable) -> str:
-    """Both, one below the other, as a separate file."""
-    lower = tag("g", _panel(table, SECONDS), transform=f"translate(0 {HEIGHT})")
+    """Both pictures, one below the other, as a separate file."""
     title = "Operations and seconds of one layer over the length of the text, by type"
-    return standing_alone(figure(WIDTH, 2 * HEIGHT, title, _panel(table, FLOPS) + lower))
+    return stacked(title, [(what, draw(chart(table, what))) for what in COSTS])
 
 
-def _panel(table: LayerTable, what: str) -> str:
-    """Lines with their names, a ring where self-attention begins to cost more, and where n is d."""
-    bottom = HEIGHT - 50
-    costs: list[Mapping[int, float]] = [row.flops if what == FLOPS else row.seconds for row in table.rows]
-    lengths = sorted(costs[0])
-    across = spanning(lengths, LEFT, RIGHT, log=True, margin=0)
-    up = spanning([c for one in costs for c in one.values()], bottom, TOP, log=True)
-    parts = [bottom_axis(across, bottom, TOP, "positions of the text, n"), left_axis(up, LEFT, RIGHT, what)]
-    if lengths[0] < table.d_model < lengths[-1]:
-        x = across(table.d_model)
-        parts.append(tag("line", x1=x, x2=x, y1=float(TOP), y2=float(bottom), class_="zero"))
-        parts.append(label(x, TOP - 6, f"n = d = {table.d_model}", "middle"))
+def chart(table: LayerTable, what: str) -> Chart:
+    """A line for each layer type, a ring where self-attention begins to cost more, and where n is d."""
+    costs: list[Mapping[int, float]] = [getattr(row, COSTS[what]) for row in table.rows]
     base = next((c for row, c in zip(table.rows, costs, strict=True) if row.layer == "attention"), None)
-    lowest = 0.0
-    for y, i in sorted((up(one[lengths[-1]]), i) for i, one in enumerate(costs)):
-        row, one = table.rows[i], costs[i]
-        lowest = max(y, lowest + 17)
-        line = tag("polyline", points=points([(across(n), up(one[n])) for n in lengths]), class_="curve")
-        marks = "".join(dot(across(n), up(one[n]), f"{row.short}, n = {n}: {one[n]:.3g}", r=3.0) for n in lengths)
-        ring, met = "", crossing(base, one) if base is not None and one is not base else None
+    lengths, series = sorted(costs[0]), []
+    for i, (row, one) in enumerate(zip(table.rows, costs, strict=True)):
+        line = [Point(n, one[n], f"{row.short}, n = {n:,}: {one[n]:.3g}") for n in lengths]
+        series.append(Series(row.short, line, f"g{i % 8}", row.short, marked=True, r=3.0, of="line"))
+        met = crossing(base, one) if base is not None and one is not base else None
         if met:
-            words = f"self-attention costs more than {row.short} from n = {met:.0f}"
-            near = up(_between(one, met))
-            ring = tag("circle", cx=across(met), cy=near, r=5.5, class_="front met", data_tip=words)
-        name = label(RIGHT + 10, lowest + 4, row.short, class_="label end")
-        parts.append(tag("g", line + marks + name + ring, class_=f"series g{i % 8}", data_row=row.short))
-    return "".join(parts)
+            words = f"self-attention costs more than {row.short} from n = {met:,.0f}"
+            ring = [Point(met, _between(one, met), words)]
+            series.append(Series(f"{row.short}, met", ring, f"g{i % 8}", line=False, hollow=True, r=5.5, of="line"))
+    return Chart(
+        f"{what} over the length of the text, by type",
+        Axis("positions of the text, n", log=True, margin=0),
+        Axis(what, log=True),
+        series,
+        (640, 380),
+        [Rule(x=table.d_model, words=[f"n = d = {table.d_model}"])] * (lengths[0] < table.d_model < lengths[-1]),
+    )
 
 
 def _between(costs: Mapping[int, float], n: float) -> float:

@@ -1,25 +1,15 @@
 """Footnote 4 of the paper over the rows of a study: how far softmaxes saturate with d_k, scaled and not."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
-from lightning_tfm.report.charts.svg import (
-    Scale,
-    bottom_line,
-    dot,
-    figure,
-    label,
-    left_axis,
-    points,
-    spanning,
-    tag,
-)
+from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Series, draw
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Spread
@@ -112,40 +102,28 @@ def _shares(record: Mapping[str, Any], kind: str) -> tuple[float, float, float] 
     return entropy / count, saturated / count, passed / gradient if gradient else 0.0
 
 
-def _picture(drawn: Sequence[SoftmaxRow], which: str, what: str) -> Markup:
-    width, height, left, right, top, bottom = 420, 330, 52, 330, 30, 280
-    widths = sorted({r.d_k for r in drawn})
-    x = spanning(widths, left, right, log=True)
+def _chart(drawn: Sequence[SoftmaxRow], which: str, what: str) -> Chart:
+    """A line for each kind of scores, of the start of the training dashed and without a name."""
+    series = []
+    for when, scores in itertools.product(MOMENTS, dict.fromkeys(r.scores for r in drawn)):
+        line = []
+        for r in sorted((r for r in drawn if (r.scores, r.when) == (scores, when)), key=lambda r: r.d_k):
+            spread = getattr(r, which)
+            ends = f"{spread.lowest:.3g} to {spread.highest:.3g}, n {r.n}"
+            tip = f"{r.row}, d_k {r.d_k}, {when}: {spread.mean:.3g} ({ends})"
+            line.append(Point(r.d_k, spread.mean, tip, spread.lowest, spread.highest))
+        class_ = CLASSES.get(scores, "g5") + " base" * (when == "start")
+        name = f"{scores}, {when}"
+        end = scores if when == "end" else ""
+        series.append(Series(name, line, class_, end, name, marked=True, bars=True, r=3.6, of="line"))
     highest = max(getattr(r, which).highest for r in drawn)
-    y = Scale(0.0, max(1.05 * highest, 1e-3) if which != "entropy" else 1.0, bottom, top)
-    body = bottom_line(x, bottom, {float(d): str(d) for d in widths}, "d_k") + left_axis(y, left, right, what)
-    lowest = 0.0
-    ends = []
-    for when in MOMENTS:
-        for scores in dict.fromkeys(r.scores for r in drawn):
-            line = sorted((r for r in drawn if (r.scores, r.when) == (scores, when)), key=lambda r: r.d_k)
-            body += _line(line, which, x, y, f"{scores}, {when}")
-            if when == "end" and line:
-                ends.append((y(getattr(line[-1], which).mean), scores))
-    for i, (at, scores) in enumerate(sorted(ends)):
-        lowest = min(max(at + 4, lowest + 17), bottom - 17 * (len(ends) - 1 - i))
-        text = label(right + 12, lowest, scores, class_="label end")
-        body += tag("g", text, class_=CLASSES.get(scores, "g5"))
-    return figure(width, height, f"{what} over d_k, by kind of scores", body)
-
-
-def _line(rows: Sequence[SoftmaxRow], which: str, x: Scale, y: Scale, name: str) -> str:
-    places = [(x(r.d_k), y(getattr(r, which).mean)) for r in rows]
-    body = tag("polyline", points=points(places), class_="curve")
-    for r, (px, py) in zip(rows, places, strict=True):
-        spread = getattr(r, which)
-        words = (
-            f"{r.row}, d_k {r.d_k}, {r.when}: {spread.mean:.3g} ({spread.lowest:.3g} to {spread.highest:.3g}, n {r.n})"
-        )
-        body += tag("line", x1=px, x2=px, y1=y(spread.lowest), y2=y(spread.highest), class_="interval")
-        body += tag("g", dot(px, py, words, r=3.6), class_="point")
-    dashed = " base" if rows and rows[0].when == "start" else ""
-    return tag("g", body, data_tip=name, class_=f"line {CLASSES.get(rows[0].scores, 'g5') if rows else 'g5'}{dashed}")
+    return Chart(
+        f"{what} over d_k, by kind of scores",
+        Axis("d_k", log=True, words={float(d): str(d) for d in sorted({r.d_k for r in drawn})}),
+        Axis(what, ends=(0.0, 1.0 if which == "entropy" else max(1.05 * highest, 1e-3))),
+        series,
+        (420, 330),
+    )
 
 
 FOOTNOTE = (
@@ -177,7 +155,7 @@ def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
         return []
     called = labels(report.rows)
     lines = "Solid: at the end of the training; dashed: with the weights it began with. Bars span the seeds."
-    pictures = [(_picture(summary.drawn(), which, what), lines) for which, what in SHOWN.items()]
+    pictures = [(draw(_chart(summary.drawn(), which, what), SMALL), lines) for which, what in SHOWN.items()]
     heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
     rows = [
         [titled(a.row, called), a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]

@@ -20,8 +20,8 @@ from lightning_tfm.report.charts.svg import (
     tag,
 )
 
-LETTER, SLIM = 7.2, 6.4
-"""width of a letter of a name in a chart, in a narrow one"""
+LETTER, SLIM, SMALL = 7.2, 6.4, 8.4
+"""width of a letter of a name in a chart, in a narrow one, in one of several small ones"""
 LINE = 14.0
 """distance of names, one below the other"""
 LEADER = 14
@@ -89,7 +89,7 @@ class Series:
     """it ends early, in a hollow mark"""
     r: float = 4.0
     of: str = "row"
-    """what `name` names: row or trial"""
+    """what `name` names: row, trial, or a line of this chart alone"""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _series(one: Series, x: Scale, y: Scale, beside: "float | tuple[float, float
         end = y(min(one.points[-1].y, y.high))
         bend = f"M{number(x.end + 2)} {number(end)}L{number(x.end + LEADER - 3)} {number(beside)}"
         body += tag("path", d=bend, class_="leader") + label(x.end + LEADER, beside + 4, one.label, class_="end")
-    class_ = f"{'series' if one.line else 'point'} {one.class_}".strip()
+    class_ = f"{'series' if one.line else 'point'}{' marked' * one.marked} {one.class_}".strip()
     return tag("g", body, class_=class_, **{f"data_{one.of}": one.name}, **({"data_tip": one.tip} if one.tip else {}))
 
 

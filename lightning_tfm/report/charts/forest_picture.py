@@ -154,7 +154,8 @@ def _panel(axis: Axis, scale: Scale, top: float, bottom: float, heading: str, wi
     zero = scale(0.0)
     body = label(scale.start, top + 14, heading, class_="strong")
     low, high = scale(scale.low), scale(scale.high)
-    for value in scale.ticks(5 if high - low > 200 else 3):
+    ticks = scale.ticks(5 if high - low > 200 else 3)
+    for value in ticks if len(ticks) > 1 else scale.ticks(5):
         x = scale(value)
         body += tag("line", x1=x, x2=x, y1=top + 40, y2=bottom, class_="zero-line" if value == 0 else "grid")
         said = "0" if value == 0 else numeral(value, "+g") + " %" * axis.percent

@@ -126,6 +126,17 @@ def _written_out(element: ElementTree.Element, colour: str, size: str) -> None:
         _written_out(child, colour, size)
 
 
+def stacked(title: str, pictures: Sequence[tuple[str, Markup]]) -> str:
+    """(words above it, picture), one below the other, as a separate file."""
+    y, widest, parts = 0, 0, []
+    for words, picture in pictures:
+        width, height = (int(x) for x in re.findall(r'(?:width|height)="(\d+)"', picture)[:2])
+        parts.append(label(10, y + 16, words, class_="strong"))
+        parts.append(str(picture).replace("<svg ", f'<svg y="{y + 24}" ', 1))
+        y, widest = y + 24 + height, max(widest, width)
+    return standing_alone(figure(widest, y, title, "".join(parts)))
+
+
 def to_pdf(picture: str) -> bytes:
     """`standing_alone` as a page of PDF. Raises UserError where svglib is missing."""
     try:

@@ -2,13 +2,8 @@
 
 from markupsafe import Markup
 
-from lightning_tfm.report.charts.svg import number, tag
+from lightning_tfm.report.charts.svg import tag
 from lightning_tfm.report.wording.word import WORDS
-
-
-def icon_at(shape: str, x: float, y: float) -> str:
-    """A mark in a picture, `shape` a path around (0, 0)."""
-    return tag("path", d=shape, transform=f"translate({number(x)} {number(y)})", class_="mark")
 
 
 def icon(word: str) -> Markup:

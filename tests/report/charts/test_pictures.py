@@ -22,7 +22,7 @@ from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, below,
 from lightning_tfm.report.charts.curves import POINTS, curves, falls, thin_steps
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
-from lightning_tfm.report.charts.svg import Scale, figure, label, standing_alone, tag, tick_text
+from lightning_tfm.report.charts.svg import Scale, figure, label, stacked, standing_alone, tag, tick_text
 from lightning_tfm.report.pages import shared, translations
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.tables.extra_columns import FACTS
@@ -293,7 +293,7 @@ def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
     places = [page.index(f'id="section-{key}"') for key in ("forest", "layers", "table", "costs")]
     assert places == sorted(places), "headline, pictures, table, the rest"
     pictures, numbers = (page[start:][: page[start:].index("</section>")] for start in (places[1], places[3]))
-    assert "<table" not in pictures and pictures.count("<svg") == 2 and "<svg" not in numbers
+    assert "<table" not in pictures and pictures.count("<svg") == 4 and "<svg" not in numbers
     assert "A layer of self-attention takes longer than MyVeryLongL at every n" in headline(report.summary)[2]
     assert page.count(">wide unscaled keys</bdi> <small><code><bdi>S-dk256-unscaled<") > 2, "of lengths, too"
     alike = replace(report.summary.analyses["softmax"], rows=[end["base"]])
@@ -356,7 +356,7 @@ def test_heads_and_beams_as_text_and_heads_as_a_file_of_its_own():
     assert "encoder, layer 1, head 1" in text and "10 of 20 heads" in text and "[+0.1000, +0.3000]" in text
     assert next(one[:3] for one in head_ablation.each(HEADS)) == ("encoder", 1, 1)
     assert max(map(len, to_text(head_ablation.beam_blocks(BEAMS)).splitlines())) <= 80
-    root = ElementTree.fromstring(head_ablation.stacked("heads", head_ablation.head_pictures(HEADS)))
+    root = ElementTree.fromstring(stacked("heads", head_ablation.head_pictures(HEADS)))
     assert len(root.findall("{*}svg")) == 2 and int(root.get("height")) > 2 * 100
 
 
