@@ -310,7 +310,7 @@ def test_every_format_has_the_figures(study, capsys):
 def test_figure_says_in_words_what_it_shows(study):
     page = make("made", study.root).render("html")
     section = re.search(r'<section id="section-agreement".*?</section>', page, re.DOTALL).group()
-    (svg,) = re.findall(r"<svg.*?</svg>", section, re.DOTALL)
+    svg, _of_phones = re.findall(r"<svg.*?</svg>", section, re.DOTALL)
     alternative = re.search(r'role="img" aria-label="([^"]*)"', svg).group(1)
     assert "Rank correlation with the paper in the course of training: 13 % " in alternative
     assert "the parameter count alone 0." in alternative
