@@ -36,27 +36,27 @@ from lightning_tfm.report.stats.evidence import Evidence, corrected
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.wording.verdict import judge
-from lightning_tfm.report.wording.word import Word
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 
-def is_true(word: Word, d: float, delta: float, pi: float, printed: float, tau: float) -> bool:
+def is_true(word: Verdict, d: float, delta: float, pi: float, printed: float, tau: float) -> bool:
     """Of our true difference and the paper's; `d`: ours as estimated, `printed`: theirs."""
     match word:
-        case Word.REPRODUCED:
+        case Verdict.REPRODUCED:
             return delta * pi > 0 and 1 / 3 < delta / pi < 3
-        case Word.SAME_DIRECTION:
+        case Verdict.SAME_DIRECTION:
             return delta * pi > 0
-        case Word.CONTRADICTED:
+        case Verdict.CONTRADICTED:
             return delta * pi < 0
-        case Word.DIFFERS:
+        case Verdict.DIFFERS:
             return delta * d > 0 and abs(delta - pi) > tau / 2
-        case Word.UNCLEAR | Word.BETTER | Word.WORSE:
+        case Verdict.UNCLEAR | Verdict.BETTER | Verdict.WORSE:
             return delta * d > 0
-        case Word.SMALLER:
+        case Verdict.SMALLER:
             return bool(delta * np.sign(printed) < abs(printed) / 2)
-        case Word.NEITHER:
+        case Verdict.NEITHER:
             return abs(delta) <= tau and abs(pi) <= 2 * tau
-        case Word.EQUAL:
+        case Verdict.EQUAL:
             return abs(delta) <= tau
     return True
 
@@ -65,20 +65,20 @@ def is_true(word: Word, d: float, delta: float, pi: float, printed: float, tau: 
 class Said:
     """The words of N studies."""
 
-    counts: list[Counter[tuple[Word, bool]]]
+    counts: list[Counter[tuple[Verdict, bool]]]
     """of each metric: how often a word was said and true, said and false"""
     wrong: np.ndarray
     """studies with any false word, [metric, (beside the paper's numbers, without them)]"""
     factors: list[float]
 
-    def times(self, word: Word) -> tuple[int, int]:
+    def times(self, word: Verdict) -> tuple[int, int]:
         """(said, false) in both metrics."""
         false, true = (sum(one[word, fine] for one in self.counts) for fine in (False, True))
         return false + true, false
 
 
 def simulate(N: int, kind: str, scale: float, n: int, full_size: bool, table: np.ndarray) -> Said:
-    said: list[Counter[tuple[Word, bool]]] = [Counter(), Counter()]
+    said: list[Counter[tuple[Verdict, bool]]] = [Counter(), Counter()]
     wrong, factors = np.zeros((2, 2)), []
     rng = np.random.default_rng(24)
     for some in chunks(24, N, 19, n, kind, True, np.tile(FULL, 20) if full_size else table):
@@ -96,7 +96,7 @@ def simulate(N: int, kind: str, scale: float, n: int, full_size: bool, table: np
                 delta, pi, printed = here[i, m, r], theirs[m, r], float(prints[i, m, r])
                 for k, paper in enumerate((printed, None)):
                     found = judge(e, paper, PRINTED[m], full_size)
-                    if k and not (found.word.found or found.word == Word.EQUAL):
+                    if k and not (found.word.found or found.word == Verdict.EQUAL):
                         continue
                     fine = is_true(found.word, e.estimate, delta, pi, printed, TAU[m])
                     said[m][found.word, bool(fine)] += 1
@@ -110,7 +110,7 @@ def simulate(N: int, kind: str, scale: float, n: int, full_size: bool, table: np
 def show(name: str, N: int, kind: str, found: Said) -> None:
     said, wrong, factors = found.counts, found.wrong, found.factors
     print(f"\n{name} (noise: {kind}; {N} studies)")
-    for word in Word:
+    for word in Verdict:
         parts = []
         for m, metric in enumerate(PRINTED):
             false, true = said[m][word, False], said[m][word, True]

@@ -167,7 +167,7 @@ from lightning_tfm.report import verdict
 from lightning_tfm.report.build import make
 from lightning_tfm.report.tables.data import lines
 
-verdict.judge = lambda *_, **__: verdict.Verdict(verdict.Word.CURIOUS, "")
+verdict.judge = lambda *_, **__: verdict.Verdict(verdict_words.Verdict.CURIOUS, "")
 tested = {name: text for name, text in views(root).items() if name not in ("table csv", "table json")}
 tested["W&B"] = str(lines(make("made", root).summary))
 assert [name for name, text in tested.items() if ("sharp" if "latex" in name else "curious") not in text] == []
@@ -240,7 +240,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text, found = re.subn(r"(?m)^(METRICS = .*)\)$", rf"\1, {value})", metrics.read_text())
     assert found == 1
     metrics.write_text(text)
-    words = to / "lightning_tfm" / "report" / "wording" / "word.py"
+    words = to / "lightning_tfm" / "report" / "wording" / "verdict_words.py"
     words.write_text(words.read_text().replace("    UNDECIDED = (\n", f"{VERDICT}    UNDECIDED = (\n", 1))
     return to
 

@@ -12,7 +12,7 @@ from lightning_tfm.plural_words import plural
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
-    from lightning_tfm.report.render.analysis import Analysis
+    from lightning_tfm.report.render.every_format import Document
     from lightning_tfm.report.searches.trials import SearchReport
     from lightning_tfm.study.study import Study
 
@@ -31,7 +31,7 @@ def write_to(path: Path, content: str | bytes) -> None:
     print(path)
 
 
-def deliver(said: "Analysis | str", options: dict[str, Any], page: Path) -> int:
+def deliver(said: "Document | str", options: dict[str, Any], page: Path) -> int:
     """An analysis, or its text, as --format and --to request it: printed, or written; a page to `page` unless they say
     otherwise."""
     kind, to = options["format"], options["to"]
@@ -43,8 +43,8 @@ def deliver(said: "Analysis | str", options: dict[str, Any], page: Path) -> int:
     return 0
 
 
-def _rendered(analysis: "Analysis", kind: str) -> str:
-    from lightning_tfm.report.render.analysis import render  # with jinja2, which a text does without
+def _rendered(analysis: "Document", kind: str) -> str:
+    from lightning_tfm.report.render.every_format import render  # with jinja2, which a text does without
 
     return render(analysis, kind)
 

@@ -137,6 +137,6 @@ class Reports:
 
     def _compared(self, names: Sequence[str]) -> str:
         from lightning_tfm.report.across.comparison import compare
-        from lightning_tfm.report.render.analysis import render
+        from lightning_tfm.report.render.every_format import render
 
         return render(compare([self._table(name) for name in names]), "html")

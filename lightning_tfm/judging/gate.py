@@ -28,10 +28,11 @@ from lightning_tfm.judging.verdicts import Judged, Judgement, judged
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.stats.base_alone import CHEAPEST
 from lightning_tfm.report.stats.statistics import ALPHA, LEAST
-from lightning_tfm.report.wording.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE
+from lightning_tfm.report.wording.verdict_words import OPEN, Verdict
 
 KEEP, WAIT, DISCARD = 0, 3, 4
-CODES = {BETTER: KEEP, UNDECIDED: WAIT, UNTESTABLE: WAIT, WORSE: DISCARD, EQUAL: DISCARD, DIVERGED: DISCARD}
+CODES = {Verdict.BETTER: KEEP, **dict.fromkeys(OPEN, WAIT)}
+CODES |= dict.fromkeys((Verdict.WORSE, Verdict.EQUAL, Verdict.DIVERGED), DISCARD)
 FIRST, LAST = 0.1, 0.7
 """shares of the level at the first look and at the last of three or more; those in between have the rest"""
 CANDIDATES = 200
@@ -159,12 +160,13 @@ class Gate:
                 f"--looks: {before} was declared for '{self.row}', {now} was not; looks cannot be added later"
             )
         have = self._seeds(self.row) if all_of_base else min(map(self._seeds, (self.row, self.base)))
-        line = {"row": self.row, "base": self.base, "metric": self.aims[0].name, "verdict": UNTESTABLE, "n": have}
+        line = {"row": self.row, "base": self.base, "metric": self.aims[0].name}
+        line |= {"verdict": Verdict.UNTESTABLE, "n": have}
         best: dict[str, Any] = {"p": 1.0, "code": WAIT, "line": line}
         for n, share in zip(looks, shares(looks), strict=True):
             if n <= have:
                 look = self._look(test, n, share, self._seeds(self.base) if all_of_base else n)
-                if look["p"] <= best["p"] or look["line"]["verdict"] == DIVERGED:
+                if look["p"] <= best["p"] or look["line"]["verdict"] == Verdict.DIVERGED:
                     best = look
         following = next((n for n in looks if n > have), None)
         missing = following - have if following else 0
@@ -193,9 +195,9 @@ class Gate:
         if self.family is None or e is None or math.isnan(e.p):
             return {"p": line.get("p") or 1.0, "code": CODES[one.verdict], "line": line}  # type: ignore[index]
         p = min(float(e.below(0.0) if self.aims[0].lower_is_better else e.above(0.0)) / share, 1.0)
-        verdict = BETTER if p <= level else UNDECIDED if one.verdict == BETTER else one.verdict
+        verdict = Verdict.BETTER if p <= level else Verdict.UNDECIDED if one.verdict == Verdict.BETTER else one.verdict
         line |= {"verdict": verdict, "p": p, "level": level}
-        if verdict == UNDECIDED:
+        if verdict == Verdict.UNDECIDED:
             line["why"] = f"one-sided p {p:.2g}, above this candidate's level {level:.2g}"
         return {"p": p, "code": CODES[verdict], "line": line}  # type: ignore[index]
 

@@ -16,7 +16,7 @@ from lightning_tfm.report.stats import base_alone, evidence, statistics
 from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.stats.statistics import LEAST, Differences, SentenceNoise
 from lightning_tfm.report.wording.verdict import judge
-from lightning_tfm.report.wording.word import DIVERGED, UNTESTABLE
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 if TYPE_CHECKING:
     from lightning_tfm.judging.gate import Answer
@@ -42,7 +42,7 @@ class Judged:
     sd: float
     diverged: int
     verdict: str
-    """a word.Word; empty for base"""
+    """a verdict_words.Verdict; empty for base"""
     why: str
     evidence: Evidence | None
     """its difference to base; None for base, and where there is no estimate"""
@@ -200,12 +200,12 @@ class _Metric:
         )
         if row.diverged and (i or alone):
             k_of_n = f"{row.diverged} of {n + row.diverged}"
-            return replace(row, verdict=DIVERGED, why=f"{k_of_n} seeds diverged", beside=k_of_n)
+            return replace(row, verdict=Verdict.DIVERGED, why=f"{k_of_n} seeds diverged", beside=k_of_n)
         if i == 0:
             return row
         if few == 0 or (self.diverged[0] and not alone):
             why = f"seeds of {to} diverged" if self.diverged[0] else "no scores"
-            return replace(row, verdict=UNTESTABLE, why=why)
+            return replace(row, verdict=Verdict.UNTESTABLE, why=why)
         e = evidence.untested(float(d.estimate[i]), n, n_0, "all seeds gave the same number")
         known = numbers if tested else {k: numbers[k] for k in ("se", "df", "lower", "upper")}
         if tested or (few > 1 and d.se[i] > 0):
@@ -214,6 +214,6 @@ class _Metric:
         if missing:
             beside = plural(missing, "more seed") + f" of {to}" * (n >= LEAST)
             why = f"{plural(few, 'seed')}, a verdict needs {LEAST}"
-            return replace(row, verdict=UNTESTABLE, why=why, evidence=e, beside=beside)
+            return replace(row, verdict=Verdict.UNTESTABLE, why=why, evidence=e, beside=beside)
         verdict = judge(e, None, self.aim, full_size=False, to=to)
         return replace(row, verdict=verdict.word, why=verdict.why, evidence=e, beside=verdict.beside)

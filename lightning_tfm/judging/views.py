@@ -13,10 +13,10 @@ from lightning_tfm.report.blocks import Block, Cell, Column, Data, Figures, Note
 from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.stats.base_alone import CHEAPEST
 from lightning_tfm.report.stats.statistics import ALPHA
-from lightning_tfm.report.wording.word import UNDECIDED, UNTESTABLE
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 if TYPE_CHECKING:
-    from lightning_tfm.report.render.analysis import Analysis
+    from lightning_tfm.report.render.every_format import Document
 
 SCHEMA = 1
 NUMBERS = {"difference": "estimate", "se": "se", "df": "df", "lower": "lower", "upper": "upper"}
@@ -163,9 +163,9 @@ def notes(judgement: Judgement) -> list[str]:
     if lacks := [one.name for one in judgement.aims if one.margin is None]:
         found.append(f"{', '.join(lacks)}: without a margin (NAME:higher:MARGIN) no row is called equal to {to}")
     rows = [one for every in judgement.rows.values() for one in every]
-    if any(one.verdict == UNTESTABLE and one.missing for one in rows):
+    if any(one.verdict == Verdict.UNTESTABLE and one.missing for one in rows):
         found.append("with fewer than five seeds a row has an interval and no verdict")
-    if any(one.verdict == UNDECIDED for one in rows):
+    if any(one.verdict == Verdict.UNDECIDED for one in rows):
         found.append("seeds: of the row and of base, to find the difference if it is as estimated")
     return [*found, *judgement.notes]
 
@@ -224,9 +224,9 @@ def formula_safe(lines: Data) -> Data:
     return [{k: f"'{v}" if isinstance(v, str) and v.startswith(starts) else v for k, v in x.items()} for x in lines]
 
 
-def analysis(judgement: Judgement, kind: str) -> "Analysis":
+def analysis(judgement: Judgement, kind: str) -> "Document":
     """For every format but a terminal's."""
-    from lightning_tfm.report.render.analysis import Analysis
+    from lightning_tfm.report.render.every_format import Document
 
     metrics = [
         {"name": a.name, "lower is better": a.lower_is_better, "log": a.log, "margin": a.margin} for a in judgement.aims
@@ -237,4 +237,4 @@ def analysis(judgement: Judgement, kind: str) -> "Analysis":
     found["notes"] = notes(judgement)
     parts = sections(judgement)
     head, parts = forest(judgement).title.rstrip("."), parts if kind == "html" else [parts[1], parts[3]]
-    return Analysis(Path(judgement.source).name, "", "judge", head, parts, formula_safe(lines), found, SCHEMA)
+    return Document(Path(judgement.source).name, "", "judge", head, parts, formula_safe(lines), found, SCHEMA)

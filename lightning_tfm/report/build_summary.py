@@ -25,8 +25,9 @@ from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.to_json import rounded
-from lightning_tfm.report.wording import claims, verdict, word
+from lightning_tfm.report.wording import claims, verdict
 from lightning_tfm.report.wording.outlier_seeds import far_above
+from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.sequential import NOT_ASKED, Course, Look
@@ -90,7 +91,7 @@ def _row(
             runs[str(seed)] = record
     counts = {record.parameters.total for record in runs.values()}
     n = len(runs) + len(diverged)
-    instead = f"{word.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
+    instead = f"{Verdict.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
     of_all = {} if diverged else runs
 
     def known(metric: Metric) -> Scores | None:
@@ -168,7 +169,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             row = _beside_diverged(row, cells.reference or "base")
         if row.name in cells.foreign and not row.same_as:
             why = f"another vocabulary than {cells.reference or 'base'}: see the NLL per reference word"
-            not_compared = Difference(word.INCOMPARABLE, why, None)
+            not_compared = Difference(Verdict.INCOMPARABLE, why, None)
             row = row.with_metrics({PPL.name: replace(row.ppl, difference=not_compared)})
         return row
 
@@ -278,10 +279,10 @@ def _with_differences(
 
 def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
     """A row of which seeds diverged, or beside one of which they did: no test."""
-    made = Difference(word.UNTESTABLE, f"seeds of {to} diverged", None)
+    made = Difference(Verdict.UNTESTABLE, f"seeds of {to} diverged", None)
     if row.diverged:
         k_of_n = f"{len(row.diverged)} of {row.n}"
-        made = Difference(word.DIVERGED, f"{k_of_n} seeds diverged", None, beside=k_of_n)
+        made = Difference(Verdict.DIVERGED, f"{k_of_n} seeds diverged", None, beside=k_of_n)
 
     def metric(found: Scores) -> Scores:
         printed = found.difference.paper if found.difference else None

@@ -65,7 +65,7 @@ class Difference:
     """
 
     verdict: str
-    """a word.Word"""
+    """a verdict_words.Verdict"""
     why: str
     paper: float | None
     """the paper's own"""

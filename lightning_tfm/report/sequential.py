@@ -21,7 +21,7 @@ from dataclasses import replace
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.wording.word import DIVERGED, OPEN
+from lightning_tfm.report.wording.verdict_words import OPEN, Verdict
 from lightning_tfm.study.sequential import Course
 
 """seeds at the first look and at the last, if nothing else is requested"""
@@ -49,7 +49,7 @@ def waiting(summary: Summary) -> set[str]:
 
 def _waits(difference: Difference, claimed: bool, alpha: float) -> bool:
     p = difference.holm
-    if difference.verdict == DIVERGED:
+    if difference.verdict == Verdict.DIVERGED:
         return False
     return difference.verdict in OPEN or (claimed and (p is None or not p < alpha))
 

@@ -22,7 +22,7 @@ from lightning_tfm.metrics import METRICS
 from lightning_tfm.queue.rows import hide
 from lightning_tfm.report.build import make
 from lightning_tfm.report.tables import extra_columns
-from lightning_tfm.report.wording.word import WORDS
+from lightning_tfm.report.wording.verdict_words import WORDS
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import Paper, Row, all_rows, apply
 from lightning_tfm.study.space import Parameter

@@ -19,7 +19,7 @@ from lightning_tfm.report.across.comparison import compare
 from lightning_tfm.report.across.meta_analysis import pool
 from lightning_tfm.report.across.scaling import ladder
 from lightning_tfm.report.build import make, render_table, untested
-from lightning_tfm.report.render.analysis import render
+from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.searches import trials
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.runs.length_buckets import Scored, by_length

@@ -15,7 +15,7 @@ from lightning_tfm.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
-    from lightning_tfm.report.render.analysis import Analysis
+    from lightning_tfm.report.render.every_format import Document
 
 ABOUT = {
     "compare": "Studies with the same rows side by side: compare FIRST OTHER [OTHER…].",
@@ -74,7 +74,7 @@ def _check(verb: str, options: dict[str, Any], places: list[tuple[Path, str]]) -
         raise UserError(f"--family={name}: {nearest(name, names)}")
 
 
-def _analysed(verb: str, reports: "list[Report]", options: dict[str, Any]) -> "Analysis":
+def _analysed(verb: str, reports: "list[Report]", options: dict[str, Any]) -> "Document":
     if verb == "scaling":
         from lightning_tfm.report.across.scaling import ladder
 

@@ -35,10 +35,10 @@ from lightning_tfm.report.blocks import NOTHING, Block, Column, Main, Notes, Sec
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.forest import Entry, Forest
 from lightning_tfm.report.charts.study_forest import axis_of
-from lightning_tfm.report.render.analysis import Analysis
+from lightning_tfm.report.render.every_format import Document
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
-from lightning_tfm.report.wording.word import UNTESTABLE, WORDS, Shift
+from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 
 AXES = 2
 """metrics in a picture"""
@@ -81,12 +81,12 @@ def compared(lines: pd.DataFrame, same: Set[tuple[str, str]] = frozenset()) -> p
         "no scores": np.isnan(d.estimate),
         "single seed": np.isnan(d.se + d.df) & ~(d.se == 0),
         "equal seeds": d.se == 0,
-        UNTESTABLE.value: both.p.isna() | both.p_1.isna(),
+        Verdict.UNTESTABLE.value: both.p.isna() | both.p_1.isna(),
     }
     why = np.select(list(reasons.values()), list(reasons), "")
     both = both.assign(difference=d.estimate, low=low, high=high, p_BH=np.where(why == "", two_sided(d), np.nan))
     both.loc[alike, ["difference"]] = np.nan
-    both.loc[~np.isin(why, ["", UNTESTABLE.value]), ["low", "high"]] = np.nan
+    both.loc[~np.isin(why, ["", Verdict.UNTESTABLE.value]), ["low", "high"]] = np.nan
     families = both.groupby(["study", "metric"])["p_BH"]
     both["p_BH"] = families.transform(lambda p: benjamini_hochberg(p.to_numpy()))
     return both.assign(verdict=np.where(why == "", shifts(both), why))
@@ -107,7 +107,7 @@ def shifts(both: pd.DataFrame) -> np.ndarray:
 # --- for people ---
 
 
-def compare(reports: Sequence[Report]) -> Analysis:
+def compare(reports: Sequence[Report]) -> Document:
     """The studies of `reports`, each after the first against the first. Raises UserError where no row is in two."""
     studies = Studies.of(reports)
     (first, of_first), *others = studies.reports.items()
@@ -118,7 +118,7 @@ def compare(reports: Sequence[Report]) -> Analysis:
     pictures: list[Block] = [Main(f, f.title * (len(forests) > 1)) for f in forests if f.lines]
     tables = [table(of, studies, first, k, metric) for (k, metric), of in both.groupby(["study", "metric"], sort=False)]
     data, shared = _data(studies.lines, both), studies.shared_runs()
-    return Analysis(
+    return Document(
         studies.heading("side by side"),
         studies.question,
         "comparison",
@@ -168,7 +168,7 @@ def _entry(r: Any, metric: str, first: str, other: str) -> Entry | None:
     before, low, high = (None if np.isnan(x) else METRICS[metric].shown(float(x)) for x in (r.estimate_1, *ends))
     apart = f"{signed(metric, r.difference)} {interval(metric, r.low, r.high) or r.verdict}"
     words = f"{other} less {first}{' in %' * METRICS[metric].log}: {apart}"
-    verdict = r.verdict if r.verdict in WORDS else UNTESTABLE.value
+    verdict = r.verdict if r.verdict in WORDS else Verdict.UNTESTABLE.value
     return Entry(METRICS[metric].shown(r.estimate), low, high, verdict, published=before, tip=[words])
 
 

@@ -46,10 +46,10 @@ from lightning_tfm.report.blocks import Block, Column, Main, Notes, Section, Tab
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.forest import Entry, Forest, finding, tally
 from lightning_tfm.report.charts.study_forest import axis_of
-from lightning_tfm.report.render.analysis import Analysis
+from lightning_tfm.report.render.every_format import Document
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, t_isf, t_sf
-from lightning_tfm.report.wording.word import Word
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 LEAST = 3
 """studies of a row: with fewer nothing is said of an unseen corpus"""
@@ -98,14 +98,14 @@ def pooled(lines: pd.DataFrame) -> pd.DataFrame:
         return made
     made["p"] = made.groupby("metric")["p"].transform(lambda p: benjamini_hochberg(p.to_numpy()))
     better = [METRICS[m].better(x) for m, x in zip(made.metric, made.estimate, strict=True)]
-    words = np.where(better, Word.BETTER.value, Word.WORSE.value)
-    return made.assign(word=np.where(made.p < ALPHA, words, Word.UNDECIDED.value))
+    words = np.where(better, Verdict.BETTER.value, Verdict.WORSE.value)
+    return made.assign(word=np.where(made.p < ALPHA, words, Verdict.UNDECIDED.value))
 
 
 # --- for people ---
 
 
-def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> Analysis:
+def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> Document:
     """The rows over the studies. `kinds`: study -> name of the family of its text, by default its corpus and folder.
 
     Raises UserError where fewer than three studies are given, or no row is in as many.
@@ -128,7 +128,7 @@ def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> A
     tables: list[Block] = [table(made[made.metric == m], studies, m) for m in METRICS if m in set(made.metric)]
     notes = Notes([*_notes(made, names, families, shared), *left_out])
     data = records(made)
-    return Analysis(
+    return Document(
         studies.heading("pooled"),
         studies.question,
         "pool",

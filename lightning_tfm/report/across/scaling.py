@@ -51,13 +51,13 @@ from lightning_tfm.report.blocks import Column, Figures, Notes, Section, Table, 
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.study_forest import axis_of
-from lightning_tfm.report.render.analysis import Analysis
+from lightning_tfm.report.render.every_format import Document
 from lightning_tfm.report.stats.statistics import t_isf
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables.columns import SIZES
 from lightning_tfm.report.tables.extra_columns import millions
 from lightning_tfm.report.to_json import rounded
-from lightning_tfm.report.wording.word import UNTESTABLE, WORDS, Shift
+from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 from lightning_tfm.study.ratios import FOLLOW
 from lightning_tfm.study.study import HIDDEN
 
@@ -175,7 +175,7 @@ def _paper(summary: Summary, rows: Mapping[str, Any]) -> list[float]:
 # --- for people ---
 
 
-def ladder(reports: Sequence[Report], target: float) -> Analysis:
+def ladder(reports: Sequence[Report], target: float) -> Document:
     """The rows over the studies' scales, and at `target` parameters of base."""
     studies = Studies.of(by_size(reports))
     rows, exponents, left_out = fitted(studies, target)
@@ -193,7 +193,7 @@ def ladder(reports: Sequence[Report], target: float) -> Analysis:
     notes += [f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart)
     data = _data(rows, [*sizes])
     found = {"studies": sizes, "target": target, "rows": data, "left out": left_out, "apart": apart}
-    return Analysis(
+    return Document(
         studies.heading("as a scaling study"),
         studies.question,
         "scaling",
@@ -238,7 +238,7 @@ def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> M
         line = [Point(float(sizes[study]), PPL.shown(at[0])) for study, at in there.items()]
         name, last = studies.called(row), axis_of(PPL).number(line[-1].y)
         tip = [f"{study} ({millions(sizes[study])}): {_scale(at, True)} %" for study, at in there.items()]
-        style = WORDS[r.verdict].style if r.verdict in WORDS else UNTESTABLE.style
+        style = WORDS[r.verdict].style if r.verdict in WORDS else Verdict.UNTESTABLE.style
         end = f"{last} {name}" + f", {r.verdict}" * (r.verdict in DECIDED)
         codes[row] = f"{last} {row}"
         series.append(Series(row, line, style, end, "\n".join([name, *tip, r.verdict]), marked=True))

@@ -16,7 +16,7 @@ from lightning_tfm.report.charts.forest import ROOM, begun, clause
 from lightning_tfm.report.pages.document import p_value
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.to_json import rounded
-from lightning_tfm.report.wording.word import UNTESTABLE, WORDS, Shift
+from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 
 ROW, P, VERDICT = Column("row", words=True), Column("p (BH)", lines="p\n(BH)"), Column("verdict", words=True)
 DIFFERENCE = Column("difference", lines="differ-\nence")
@@ -94,7 +94,7 @@ def finding(changes: pd.DataFrame, studies: Studies, first: str, other: str) -> 
 
 def seeds_missing(changes: pd.DataFrame, first: str, other: str) -> str:
     """Which of two studies has too few seeds for a test, in a sentence; empty where none has."""
-    untested = changes[changes.verdict == UNTESTABLE]
+    untested = changes[changes.verdict == Verdict.UNTESTABLE]
     few = {study: int(n.max()) for study, n in ((first, untested.n_1), (other, untested.n)) if (n < LEAST).any()}
     listed = " and ".join(f"{study} has {n}" for study, n in few.items())
     return f"A verdict takes {LEAST} seeds in each; {listed}." if few else ""

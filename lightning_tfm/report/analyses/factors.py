@@ -37,7 +37,7 @@ from lightning_tfm.report.records import Cells
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import adjusted
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.wording.word import UNDECIDED, UNTESTABLE, Word
+from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.study import Ablation
 
 Combination = tuple[Any, ...]
@@ -339,7 +339,7 @@ def numbers(effect: Effect) -> tuple[str, str, str]:
 
     if effect.lower is None or effect.upper is None:
         return shown(effect.estimate), "", ""
-    p = UNTESTABLE if effect.p is None else f"{effect.p:.2g}"
+    p = Verdict.UNTESTABLE if effect.p is None else f"{effect.p:.2g}"
     return shown(effect.estimate), interval(effect.lower, effect.upper, shown), p
 
 
@@ -432,8 +432,9 @@ def _forest(found: FactorSummary, metrics: Sequence[str]) -> Forest:
 def _entry(e: Effect) -> Entry:
     metric = METRICS[e.metric]
     ends = (None if v is None else metric.shown(v) for v in (e.lower, e.upper))
-    word = UNDECIDED if not stands_out(e) else Word.WORSE if e.estimate * metric.side > 0 else Word.BETTER
-    return Entry(metric.shown(e.estimate), *ends, UNTESTABLE if e.p is None else word)
+    found = Verdict.WORSE if e.estimate * metric.side > 0 else Verdict.BETTER
+    word = found if stands_out(e) else Verdict.UNDECIDED
+    return Entry(metric.shown(e.estimate), *ends, Verdict.UNTESTABLE if e.p is None else word)
 
 
 def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> Chart:

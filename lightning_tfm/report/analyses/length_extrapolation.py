@@ -24,7 +24,7 @@ from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Interval, SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
-from lightning_tfm.report.wording.word import OPEN, Word
+from lightning_tfm.report.wording.verdict_words import OPEN, Verdict
 
 NAMED = 3
 """rows that a sentence names"""
@@ -94,7 +94,7 @@ def lead(found: BeyondSummary, report: Summary) -> list[str]:
             parts.append(f"{who} {verb[who != 'every row' and len(names) > 1]}")
     rest = [n for word, names in by_word.items() if word in OPEN for n in names]
     parts += [f"{len(rest)} {'are' if len(rest) > 1 else 'is'} undecided"] * bool(rest)
-    ahead = [(x.estimate, r.row) for r in found.rows if r.compared == Word.BETTER and (x := r.against)]
+    ahead = [(x.estimate, r.row) for r in found.rows if r.compared == Verdict.BETTER and (x := r.against)]
     best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
     least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""
     sizes = ", ".join(signed(x, 2) for x, _ in best)

@@ -53,7 +53,7 @@ from lightning_tfm.report.stats.statistics import (
     prior_df,
     sentence_noise,
 )
-from lightning_tfm.report.wording.word import BETTER, CONTRADICTED, UNDECIDED, UNTESTABLE, WORSE
+from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.record import ByLength, LengthClass, Missing, Score, read_score
 from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.rows import apply
@@ -420,15 +420,15 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
 
 def _word(excess: Interval | None) -> str:
     if excess is None or excess.lower is None or excess.upper is None:
-        return UNTESTABLE
-    return CARRIES if excess.upper <= TOLERANCE else FALLS_OFF if excess.lower > TOLERANCE else UNDECIDED
+        return Verdict.UNTESTABLE
+    return CARRIES if excess.upper <= TOLERANCE else FALLS_OFF if excess.lower > TOLERANCE else Verdict.UNDECIDED
 
 
 def _better(against: tuple[Estimate, float]) -> str:
     found, p = against
     if np.isnan(p):
-        return UNTESTABLE
-    return UNDECIDED if p >= ALPHA else BETTER if found.estimate < 0 else WORSE
+        return Verdict.UNTESTABLE
+    return Verdict.UNDECIDED if p >= ALPHA else Verdict.BETTER if found.estimate < 0 else Verdict.WORSE
 
 
 def _reach(found: LongRuns, name: str, control: str | None) -> float:
@@ -486,13 +486,13 @@ def judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, 
     if base.word == CARRIES:
         return SUPPORTED, told
     if base.word != FALLS_OFF:
-        return (UNTESTABLE if base.word == UNTESTABLE else UNDECIDED), told
+        return (Verdict.UNTESTABLE if base.word == Verdict.UNTESTABLE else Verdict.UNDECIDED), told
     gains = [row.against for row in learned]  # learned less base: above 0 where base is better
     names = " and ".join(row.row for row in learned)
     if any(gain is None or gain.lower is None or gain.upper is None for gain in gains):
-        return UNTESTABLE, f"{told}; too few seeds of {names}"
+        return Verdict.UNTESTABLE, f"{told}; too few seeds of {names}"
     if any(gain.upper < TOLERANCE for gain in gains if gain and gain.upper is not None):
-        return CONTRADICTED, f"{told}, and is not better than {names} by {TOLERANCE:g} nats per token"
+        return Verdict.CONTRADICTED, f"{told}, and is not better than {names} by {TOLERANCE:g} nats per token"
     if all(gain.lower > 0 for gain in gains if gain and gain.lower is not None):
         return IN_PART, f"{told}, less than {names}"
-    return UNDECIDED, f"{told}; not known whether less than {names}"
+    return Verdict.UNDECIDED, f"{told}; not known whether less than {names}"

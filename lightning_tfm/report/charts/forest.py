@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lightning_tfm.plural_words import listed, plural, several, signed
-from lightning_tfm.report.wording.word import DIVERGED, UNDECIDED, UNTESTABLE, WORDS, Shift, Verdict, Word
+from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict, VerdictWord
 
 SHARE, SHORTER = 0.1, 3.0
 """of the changes that may be beyond an axis's edge, but always one, where the axis is so many times as short then"""
@@ -24,7 +24,7 @@ class Entry:
     upper: float | None = None
     """its interval; None where seeds are too few for one"""
     verdict: str = ""
-    """a verdict.Word; empty: nothing was tested"""
+    """a verdict_words.Verdict; empty: nothing was tested"""
     beside: str = ""
     """what is printed beside the verdict: about how many seeds would decide it"""
     published: float | None = None
@@ -39,7 +39,7 @@ class Entry:
     """more lines when it is pointed at"""
 
     @property
-    def word(self) -> Verdict | None:
+    def word(self) -> VerdictWord | None:
         return WORDS[self.verdict] if self.verdict else None
 
     @property
@@ -50,7 +50,8 @@ class Entry:
     @property
     def decided(self) -> bool:
         """Whether the verdict is an answer; without one an estimate stands for itself."""
-        return self.found or self.verdict in ("", UNTESTABLE, Word.NEITHER, Word.EQUAL, Word.SMALLER, Shift.HOLDS)
+        alike = (Verdict.NEITHER, Verdict.EQUAL, Verdict.SMALLER, Shift.HOLDS)
+        return self.found or self.verdict in ("", Verdict.UNTESTABLE, *alike)
 
     @property
     def style(self) -> str:
@@ -62,10 +63,10 @@ class Entry:
         """The verdict's words, with the seeds that would decide it."""
         if self.word is None:
             return ""
-        if self.verdict == DIVERGED:
+        if self.verdict == Verdict.DIVERGED:
             return f"{self.word.shown} ({self.beside})"
         return self.word.shown + f", {self.beside.replace('about ', '~')}" * bool(
-            self.verdict == UNDECIDED and self.beside
+            self.verdict == Verdict.UNDECIDED and self.beside
         )
 
 
@@ -139,7 +140,7 @@ class Forest:
 
     @property
     def tested(self) -> bool:
-        return any(entry.verdict not in ("", UNTESTABLE) for _, entry in self.entries(0))
+        return any(entry.verdict not in ("", Verdict.UNTESTABLE) for _, entry in self.entries(0))
 
     @property
     def classes(self) -> dict[str, str]:
@@ -196,7 +197,7 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "")
     tested = [(line, entry) for line, entry in found if entry.found]
     if not found:
         return f"Nothing is compared with {to} yet."
-    if any(entry.verdict not in ("", UNTESTABLE) for _, entry in found) and not tested:
+    if any(entry.verdict not in ("", Verdict.UNTESTABLE) for _, entry in found) and not tested:
         return begun(f"{lead}no change differs significantly from {to}.")
     sign = 1 if axis.lower_is_better else -1
     sides = [
@@ -230,17 +231,18 @@ def clause(names: Sequence[str], of: int, verbs: tuple[str, str], alone: str = "
 
 def tally(lines: Sequence[Line], seeds: str, published: str) -> str:
     """How many changes go which way, in a sentence; empty where nothing is tested."""
-    verdicts = [entry.verdict for line in lines if (entry := line.entries[0]) and entry.verdict not in ("", UNTESTABLE)]
-    counts = {word: verdicts.count(word) for word in Word if word in verdicts}
+    verdicts = [entry.verdict for line in lines if (entry := line.entries[0])]
+    verdicts = [verdict for verdict in verdicts if verdict not in ("", Verdict.UNTESTABLE)]
+    counts = {word: verdicts.count(word) for word in Verdict if word in verdicts}
     changes = plural(len(verdicts), "change")
-    same, against = sum(counts.pop(word, 0) for word in AS_PUBLISHED), counts.pop(Word.CONTRADICTED, 0)
+    same, against = sum(counts.pop(word, 0) for word in AS_PUBLISHED), counts.pop(Verdict.CONTRADICTED, 0)
     parts = []
     if same + against:
         parts = [f"{same} {'go' if same != 1 else 'goes'} the way of {published}, {against or 'none'} against it"]
-        if alone := counts.pop(Word.DIFFERS, 0) + counts.pop(Word.UNCLEAR, 0):
+        if alone := counts.pop(Verdict.DIFFERS, 0) + counts.pop(Verdict.UNCLEAR, 0):
             parts.append(f"{alone} {'are' if alone > 1 else 'is'} found only here")
     clauses = {
-        word: word.clause[n > 1] + f" with {seeds}" * bool(word == UNDECIDED and seeds) for word, n in counts.items()
+        w: w.clause[n > 1] + f" with {seeds}" * bool(w == Verdict.UNDECIDED and seeds) for w, n in counts.items()
     }
     if len(counts) == 1 and not parts:
         return f"{'All ' * (len(verdicts) > 1)}{changes} {next(iter(clauses.values()))}."
@@ -248,4 +250,4 @@ def tally(lines: Sequence[Line], seeds: str, published: str) -> str:
     return f"Of {changes} {'; '.join(parts)}." if parts else ""
 
 
-AS_PUBLISHED = (Word.REPRODUCED, Word.SAME_DIRECTION, Word.NEITHER)
+AS_PUBLISHED = (Verdict.REPRODUCED, Verdict.SAME_DIRECTION, Verdict.NEITHER)

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from lightning_tfm.plural_words import numeral
 from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line
 from lightning_tfm.report.charts.svg import Scale, figure, label, number, tag
-from lightning_tfm.report.wording.word import UNTESTABLE
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 WIDE, SLIM = 1000, 380
 NAME = 34
@@ -253,7 +253,9 @@ def _legend(f: Forest, face: Face, left: float, y: float) -> tuple[str, float]:
     parts += [(ring, "no difference shown", 8.0)] * any(not e.decided for e in every)
     here = "found" if f.tested or not every else every[0].style
     parts = [(tag("g", mark, class_=here), words, half) for mark, words, half in parts]
-    shown = dict.fromkeys((e.style, e.word.shown) for e in every if e.word and e.decided and e.verdict != UNTESTABLE)
+    shown = dict.fromkeys(
+        (e.style, e.word.shown) for e in every if e.word and e.decided and e.verdict != Verdict.UNTESTABLE
+    )
     for style in dict.fromkeys(style for style, _ in shown):
         words = " or ".join(word for one, word in shown if one == style)
         parts.append((tag("g", _mark(0, 0, r), class_=style), words, 8.0))

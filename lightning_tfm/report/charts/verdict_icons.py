@@ -3,7 +3,7 @@
 from markupsafe import Markup
 
 from lightning_tfm.report.charts.svg import tag
-from lightning_tfm.report.wording.word import WORDS
+from lightning_tfm.report.wording.verdict_words import WORDS
 
 
 def icon(word: str) -> Markup:

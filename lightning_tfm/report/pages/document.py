@@ -12,7 +12,7 @@ from markupsafe import Markup
 from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.charts import forest_picture, verdict_icons
 from lightning_tfm.report.pages.shared import templates
-from lightning_tfm.report.wording.word import WORDS
+from lightning_tfm.report.wording.verdict_words import WORDS
 
 
 @cache

@@ -28,7 +28,7 @@ from lightning_tfm.report.wording.headline import base_apart, headline, trust
 from lightning_tfm.report.wording.notes import elsewhere, outdated_notes, signatures
 from lightning_tfm.report.wording.outlier_seeds import FAR
 from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, factors_printed, verdict_counts
-from lightning_tfm.report.wording.word import UNTESTABLE, Word
+from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.divergence import BLOCKS, Undefined
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
@@ -56,7 +56,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         head=_head(report, cells),
         headline=headline(report, counts=not forest.tested),
         subtitle=forest.scope * forest.tested,
-        tally=verdict_counts(report.rows, report.primary.name) if found - {UNTESTABLE} else {},
+        tally=verdict_counts(report.rows, report.primary.name) if found - {Verdict.UNTESTABLE} else {},
         trust=trust(report),
         notices=[
             *[*base_apart(report), *reference.reference_note(report), *outdated_notes(report)],
@@ -67,7 +67,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         each_head=head_ablation.each,
         nats=nll_per_word.metrics_recorded(report.rows),
         metric_names={name: metric.label for name, metric in METRICS.items()},
-        words=[word for word in Word if word in found],
+        words=[word for word in Verdict if word in found],
         false_share=FALSE,
         not_simulated=[METRICS[name].label for name in report.metrics if name not in PRINTED],
         table=(shown := views.page(report)),
@@ -77,7 +77,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         of_the_paper=columns.of_the_paper(report.rows),
         elsewhere=elsewhere(report.rows),
         said=lambda r: "|".join(_words(r)),
-        tested=bool(found - {UNTESTABLE}),
+        tested=bool(found - {Verdict.UNTESTABLE}),
         counted=verdict_counts,
         scope=SCOPE,
         bias=BIAS if factors_printed(report.rows) else "",

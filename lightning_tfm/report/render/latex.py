@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_tfm.plural_words import MINUS
 from lightning_tfm.report.blocks import Block, Cell, Column, Fold, Notes, Table, Text, Widest
-from lightning_tfm.report.wording.word import WORDS
+from lightning_tfm.report.wording.verdict_words import WORDS
 
 LONG = 20
 """characters of a column's words beyond which they are folded"""

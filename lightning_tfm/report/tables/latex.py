@@ -16,7 +16,7 @@ from lightning_tfm.report.tables import columns, views
 from lightning_tfm.report.tables.extra_columns import brief
 from lightning_tfm.report.wording.notes import common_notes, interim_note, signatures
 from lightning_tfm.report.wording.verdict import SCOPE
-from lightning_tfm.report.wording.word import Word
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 PERCENT = r" ($\pm$\,\%)"
 TESTS = ("verdict", "p", "none")
@@ -131,7 +131,7 @@ def _notes(report: Summary, tests: str, paper: bool) -> str:
     parts = []
     if tests == "verdict":
         words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
-        marks = ", ".join(f"{word.latex} {word.shown}" for word in Word if word in words)
+        marks = ", ".join(f"{word.latex} {word.shown}" for word in Verdict if word in words)
         parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {report.alpha:g}$)"] * bool(marks)
     if tests == "p":
         parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")

@@ -18,7 +18,7 @@ from lightning_tfm.report.tables.extra_columns import Fact, brief, extra_facts
 from lightning_tfm.report.wording import nll_per_word, notes
 from lightning_tfm.report.wording.outlier_seeds import outlier_note
 from lightning_tfm.report.wording.verdict import phrase
-from lightning_tfm.report.wording.word import DIVERGED, INCOMPARABLE, UNDECIDED, WORDS
+from lightning_tfm.report.wording.verdict_words import WORDS, Verdict
 
 FEW = 3
 """varied fields that are columns of a page at first; more are a matter of the chooser"""
@@ -206,7 +206,7 @@ def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str
         return Cell() if paper is None else Cell(signed(paper, metric.brief), value=paper, title=clear)
 
     def word(d: Difference, row: SummaryRow) -> Cell:
-        if d.verdict not in (DIVERGED, INCOMPARABLE) and (d.estimate is None or row.n < 2):
+        if d.verdict not in (Verdict.DIVERGED, Verdict.INCOMPARABLE) and (d.estimate is None or row.n < 2):
             return Cell()
         sure = d.holm is not None and d.holm < report.alpha
         why = _why(d, metric)
@@ -233,7 +233,7 @@ def _p(p: float | None) -> Cell:
 
 def _why(d: Difference, metric: Metric) -> str:
     smallest = d.shown.smallest
-    if d.verdict != UNDECIDED or d.p is None or smallest is None:
+    if d.verdict != Verdict.UNDECIDED or d.p is None or smallest is None:
         return d.why
     size = metric.true_difference(smallest)
     return f"{d.why}; {size} would have been detected with a probability of about {100 * ABOUT:.0f} %"

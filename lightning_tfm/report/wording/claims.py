@@ -22,7 +22,7 @@ import numpy as np
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report.stats.multiplicity import holm
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
-from lightning_tfm.report.wording.word import CONTRADICTED, SUPPORTED, UNDECIDED, UNTESTABLE
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 WORSE, BETTER, SAME = "worse than base", "better than base", "as good as base"
 TAU = PPL.clear
@@ -131,9 +131,9 @@ def _verdict(
 ) -> ClaimSummary:
     findings = [_finding(row, says, rows.get(row)) for row, says in claim.says.items()]
     if found is None:
-        return ClaimSummary(claim.text, UNTESTABLE, np.nan, findings)
+        return ClaimSummary(claim.text, Verdict.UNTESTABLE, np.nan, findings)
     p, lean = found
-    word = UNDECIDED if p >= alpha else SUPPORTED if lean < 0 else CONTRADICTED
+    word = Verdict.UNDECIDED if p >= alpha else Verdict.SUPPORTED if lean < 0 else Verdict.CONTRADICTED
     return ClaimSummary(claim.text, word, p, findings)
 
 

@@ -17,7 +17,7 @@ from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.wording import outlier_seeds
 from lightning_tfm.report.wording.verdict import SCOPE
-from lightning_tfm.report.wording.word import OPEN, UNDECIDED, UNTESTABLE, WORDS, Word
+from lightning_tfm.report.wording.verdict_words import OPEN, WORDS, Verdict
 
 NAMED = 3
 """rows that a sentence names"""
@@ -67,20 +67,20 @@ def untested(report: Summary) -> str:
         return "No row of this study is base, so nothing is compared."
     if not tested:
         return f"There is no row beside {report.to}, so nothing is compared."
-    if all(d.verdict == UNTESTABLE for _, d in tested):
+    if all(d.verdict == Verdict.UNTESTABLE for _, d in tested):
         return f"No difference to {report.to} can be tested: {Counter(d.why for _, d in tested).most_common(1)[0][0]}."
     return ""
 
 
 def _counts(report: Summary, metric: Metric, tested: Sequence[Tested]) -> str:
-    by_word = {word: [r.called for r, d in tested if d.verdict == word] for word in Word}
+    by_word = {word: [r.called for r, d in tested if d.verdict == word] for word in Verdict}
     parts = [_count_clause(word, names) for word, names in by_word.items() if names]
     rows = plural(len(tested), "row") + f" beside {report.reference}" * bool(report.reference)
     where = f"In {metric.prose_name}, of" if metric is not PPL else "Of"
     return f"{where} {rows} {listed(parts)} ({SCOPE})."
 
 
-def _count_clause(word: Word, names: list[str]) -> str:
+def _count_clause(word: Verdict, names: list[str]) -> str:
     named = f" ({', '.join(names)})" if len(names) < NAMED and word not in OPEN else ""
     return f"{len(names)} {word.clause[len(names) > 1]}{named}"
 
@@ -90,7 +90,7 @@ def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[
     if found:
         worse, better = ([one for one in found if metric.better(one[0]) == gain] for gain in (False, True))
         return [" ".join([*_largest(metric, worse, ("costs", "cost")), *_largest(metric, better, ("gains", "gain"))])]
-    smallest = [d.shown.smallest for _, d in tested if d.verdict == UNDECIDED and d.shown.smallest is not None]
+    smallest = [d.shown.smallest for _, d in tested if d.verdict == Verdict.UNDECIDED and d.shown.smallest is not None]
     if not smallest:
         return []
     size = metric.true_difference(median(smallest))

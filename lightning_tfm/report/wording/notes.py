@@ -17,7 +17,7 @@ from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.report.wording.headline import base_apart, untested
 from lightning_tfm.report.wording.outlier_seeds import FAR, phrases
 from lightning_tfm.report.wording.verdict import BIAS, FEWER, SCOPE, factors_printed, verdict_counts
-from lightning_tfm.report.wording.word import UNTESTABLE, WORDS
+from lightning_tfm.report.wording.verdict_words import WORDS, Verdict
 
 SEEDS = "mean ± standard deviation (n-1); of PPL the geometric mean, ± of its logarithms in percent"
 
@@ -111,7 +111,7 @@ def to_words(report: Summary, width: int) -> str:
 def _untested(report: Summary) -> list[str]:
     """Why no row has a verdict, and what gives it one; empty where any has."""
     found = [found for row in report.rows for metric in report.metrics if (found := row.metric(metric).difference)]
-    if not found or any(one.verdict != UNTESTABLE for one in found):
+    if not found or any(one.verdict != Verdict.UNTESTABLE for one in found):
         return []
     if any(FEWER not in one.why for one in found):
         return [untested(report)]

@@ -41,23 +41,7 @@ from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.evidence import SMALLER_ALPHA, Evidence
 from lightning_tfm.report.stats.power import MOST
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
-from lightning_tfm.report.wording.word import (
-    BETTER,
-    CONTRADICTED,
-    DIFFERS,
-    DIVERGED,
-    EQUAL,
-    NEITHER,
-    REPRODUCED,
-    SAME_DIRECTION,
-    SMALLER,
-    UNCLEAR,
-    UNDECIDED,
-    UNTESTABLE,
-    WORDS,
-    WORSE,
-    Word,
-)
+from lightning_tfm.report.wording.verdict_words import WORDS, Verdict
 
 if TYPE_CHECKING:  # a row imports rows files and YAML, which judging a file of scores does without
     from lightning_tfm.report.row import Difference, Interval, SummaryRow
@@ -73,8 +57,8 @@ BIAS = (
 
 
 @dataclass(frozen=True)
-class Verdict:
-    word: Word
+class RowVerdict:
+    word: Verdict
     why: str
     beside: str = ""
     """what is printed beside the word"""
@@ -94,55 +78,63 @@ def judge(
     full_size: bool,
     alpha: float = ALPHA,
     to: str = "base",
-) -> Verdict:
+) -> RowVerdict:
     """`paper`: the paper's difference to base (log PPL or BLEU), None where it prints no number; `to`: the row that
     differences are to."""
     of = METRICS[metric] if isinstance(metric, str) else metric
     if evidence is None:
-        return Verdict(UNTESTABLE, "no scores")
+        return RowVerdict(Verdict.UNTESTABLE, "no scores")
     if evidence.untested:
         few = min(evidence.n, evidence.n_base) < statistics.LEAST
-        return Verdict(UNTESTABLE if few else UNDECIDED, evidence.untested)
+        return RowVerdict(Verdict.UNTESTABLE if few else Verdict.UNDECIDED, evidence.untested)
     found, e = evidence.p < alpha, evidence
     if paper is None:
         if found:
-            return Verdict(BETTER if of.better(float(e.estimate)) else WORSE, f"differs from {to}")
+            return RowVerdict(Verdict.BETTER if of.better(float(e.estimate)) else Verdict.WORSE, f"differs from {to}")
         if e.equivalent < alpha:
-            return Verdict(EQUAL, f"inside ± {_region(of)} of {to}", f"± {_region(of)}")
+            return RowVerdict(Verdict.EQUAL, f"inside ± {_region(of)} of {to}", f"± {_region(of)}")
         return _undecided(e, "no difference found")
     if abs(paper) > of.clear:
         return _of_a_clear_one(e, paper, of, found, full_size, to)
     if found:
         tau = of.clear
         if e.lower > paper + tau or e.upper < paper - tau:
-            return Verdict(DIFFERS, f"differs from {to}; the paper's difference is within the noise of single runs")
-        return Verdict(UNCLEAR, f"differs from {to}; the paper's difference is within the noise of single runs")
+            return RowVerdict(
+                Verdict.DIFFERS, f"differs from {to}; the paper's difference is within the noise of single runs"
+            )
+        return RowVerdict(
+            Verdict.UNCLEAR, f"differs from {to}; the paper's difference is within the noise of single runs"
+        )
     if e.equivalent < alpha and (full_size or of.same_unit):
-        return Verdict(NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
+        return RowVerdict(Verdict.NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
     return _undecided(e, "neither a difference nor its absence shown")
 
 
-def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_size: bool, to: str) -> Verdict:
+def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_size: bool, to: str) -> RowVerdict:
     from lightning_tfm.report.row import Interval
 
     if not (full_size or of.same_unit):
         if not found:
             return _undecided(e, "no difference found")
-        word = SAME_DIRECTION if (e.estimate > 0) == (paper > 0) else CONTRADICTED
-        return Verdict(word, f"differs from {to}; {of.label} here and in the paper have no common unit")
+        word = Verdict.SAME_DIRECTION if (e.estimate > 0) == (paper > 0) else Verdict.CONTRADICTED
+        return RowVerdict(word, f"differs from {to}; {of.label} here and in the paper have no common unit")
     lower, upper = sorted((e.lower / paper, e.upper / paper))
     factor = Interval(float(e.estimate) / paper, lower, upper)
     told = f"× {_factor(float(e.estimate) / paper)} {interval(lower, upper, _factor)}"
     if found and (e.estimate > 0) != (paper > 0):
-        return Verdict(CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor)
+        return RowVerdict(
+            Verdict.CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor
+        )
     if found:
         compatible, resolved = agrees(e, paper, of.sigma or 0.0)
         if compatible and resolved:
-            return Verdict(REPRODUCED, f"differs from {to} as in the paper, in direction and size", told, factor)
+            return RowVerdict(
+                Verdict.REPRODUCED, f"differs from {to} as in the paper, in direction and size", told, factor
+            )
         beside = "size unclear" if compatible else told
-        return Verdict(SAME_DIRECTION, f"differs from {to} in the paper's direction", beside, factor)
+        return RowVerdict(Verdict.SAME_DIRECTION, f"differs from {to} in the paper's direction", beside, factor)
     if full_size and e.half < SMALLER_ALPHA:
-        return Verdict(SMALLER, "no difference found, and less than half of the printed one", told, factor)
+        return RowVerdict(Verdict.SMALLER, "no difference found, and less than half of the printed one", told, factor)
     return _undecided(e, "no difference found", factor)
 
 
@@ -159,16 +151,16 @@ def agrees(e: Estimate, paper: float, sigma: float) -> tuple[bool, bool]:
 
 
 FALSE = {
-    REPRODUCED: (0.2, 0.0),
-    SAME_DIRECTION: (0.1, 0.4),
-    CONTRADICTED: (0.5, 4.2),
-    DIFFERS: (2.6, 28.9),
-    UNCLEAR: (6.0, 5.4),
-    SMALLER: (0.0, 0.0),
-    NEITHER: (0.0, 0.0),
-    BETTER: (0.6, 6.5),
-    WORSE: (0.3, 1.0),
-    EQUAL: (0.0, 0.0),
+    Verdict.REPRODUCED: (0.2, 0.0),
+    Verdict.SAME_DIRECTION: (0.1, 0.4),
+    Verdict.CONTRADICTED: (0.5, 4.2),
+    Verdict.DIFFERS: (2.6, 28.9),
+    Verdict.UNCLEAR: (6.0, 5.4),
+    Verdict.SMALLER: (0.0, 0.0),
+    Verdict.NEITHER: (0.0, 0.0),
+    Verdict.BETTER: (0.6, 6.5),
+    Verdict.WORSE: (0.3, 1.0),
+    Verdict.EQUAL: (0.0, 0.0),
 }
 """share of its uses in which a word was false, in %, in log PPL and in BLEU: the highest of the kinds of simulated
 studies of five seeds or more in which it was said 20 times (benchmarks/results/words.txt)"""
@@ -177,20 +169,20 @@ studies of five seeds or more in which it was said 20 times (benchmarks/results/
 def phrase(difference: "Difference") -> str:
     """A word with what belongs beside it."""
     word, beside = WORDS[difference.verdict].shown, difference.beside
-    return f"{word} ({beside})" if difference.verdict == DIVERGED else ", ".join(filter(None, [word, beside]))
+    return f"{word} ({beside})" if difference.verdict == Verdict.DIVERGED else ", ".join(filter(None, [word, beside]))
 
 
 def verdict_counts(rows: "Sequence[SummaryRow]", metric: str) -> dict[str, int]:
     """How often each verdict occurs in the report's rows."""
     differences = [row.metric(metric).difference for row in rows]
     found = [difference.verdict for difference in differences if difference]
-    return {word: found.count(word) for word in Word if word in found}
+    return {word: found.count(word) for word in Verdict if word in found}
 
 
 def factors_printed(rows: "Sequence[SummaryRow]") -> bool:
     """Whether d / P is shown beside a word that was found, so that `BIAS` belongs there too."""
     found = [d for row in rows for metric in PRINTED if (d := row.metric(metric).difference)]
-    return any(d.verdict in (REPRODUCED, SAME_DIRECTION) and d.beside.startswith("×") for d in found)
+    return any(d.verdict in (Verdict.REPRODUCED, Verdict.SAME_DIRECTION) and d.beside.startswith("×") for d in found)
 
 
 def _region(metric: Metric) -> str:
@@ -198,9 +190,11 @@ def _region(metric: Metric) -> str:
     return metric.size(metric.shown(metric.clear))
 
 
-def _undecided(e: Evidence, why: str, factor: "Interval | None" = None) -> Verdict:
+def _undecided(e: Evidence, why: str, factor: "Interval | None" = None) -> RowVerdict:
     if math.isinf(e.needed) or math.isnan(e.needed):
         said, beside = f"more than {MOST} seeds", f"> {MOST} seeds"
     else:
         said = beside = f"about {e.needed:.0f} seeds"
-    return Verdict(UNDECIDED, f"{why}; {said} would be needed if the difference is as estimated", beside, factor)
+    return RowVerdict(
+        Verdict.UNDECIDED, f"{why}; {said} would be needed if the difference is as estimated", beside, factor
+    )

@@ -19,7 +19,7 @@ from lightning_tfm.report.across.comparison import compare, compared, minus, two
 from lightning_tfm.report.across.long import check_same_texts, incomparable, long, metrics_of
 from lightning_tfm.report.across.wording import interval
 from lightning_tfm.report.build import make
-from lightning_tfm.report.render.analysis import render
+from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import Estimate

@@ -16,7 +16,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report.across.meta_analysis import pool, random_effects
 from lightning_tfm.report.build import make
 from lightning_tfm.report.charts.forest_picture import wide
-from lightning_tfm.report.render.analysis import render
+from lightning_tfm.report.render.every_format import render
 from lightning_tfm.study.study_file import save
 from tests.helpers.studies import BASE, Generator
 

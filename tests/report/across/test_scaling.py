@@ -20,7 +20,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report.across.comparison import shifts
 from lightning_tfm.report.across.scaling import PRIOR, exponent, ladder, predicted
 from lightning_tfm.report.build import make
-from lightning_tfm.report.render.analysis import render
+from lightning_tfm.report.render.every_format import render
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from tests.helpers.studies import BASE, Generator
 

@@ -17,12 +17,9 @@ from lightning_tfm.report.analyses import length_extrapolation
 from lightning_tfm.report.analyses.length_extrapolation import ANALYSIS
 from lightning_tfm.report.analyses.length_extrapolation_statistics import (
     CARRIES,
-    CONTRADICTED,
     FALLS_OFF,
     IN_PART,
     SUPPORTED,
-    UNDECIDED,
-    UNTESTABLE,
     judged,
 )
 from lightning_tfm.report.blocks import Widest
@@ -32,6 +29,7 @@ from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.row import Interval
 from lightning_tfm.report.wording.notes import to_words
+from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.length_buckets import Scored, by_length
 from lightning_tfm.runs.record import Score, to_plain
 from lightning_tfm.study.rows import Paper, Row, all_rows
@@ -179,12 +177,12 @@ def again(made, rises, skip=(), sd=0.01):
     [
         (CARRIES, (-0.1, 0.0, 0.1), SUPPORTED),
         (FALLS_OFF, (0.3, 0.4, 0.5), IN_PART),
-        (FALLS_OFF, (0.01, 0.04, 0.07), CONTRADICTED),
-        (FALLS_OFF, (-0.5, -0.4, -0.3), CONTRADICTED),
-        (FALLS_OFF, (-0.1, 0.1, 0.3), UNDECIDED),
-        (FALLS_OFF, (0.4, None, None), UNTESTABLE),
-        (UNDECIDED, (0.3, 0.4, 0.5), UNDECIDED),
-        (UNTESTABLE, (0.3, 0.4, 0.5), UNTESTABLE),
+        (FALLS_OFF, (0.01, 0.04, 0.07), Verdict.CONTRADICTED),
+        (FALLS_OFF, (-0.5, -0.4, -0.3), Verdict.CONTRADICTED),
+        (FALLS_OFF, (-0.1, 0.1, 0.3), Verdict.UNDECIDED),
+        (FALLS_OFF, (0.4, None, None), Verdict.UNTESTABLE),
+        (Verdict.UNDECIDED, (0.3, 0.4, 0.5), Verdict.UNDECIDED),
+        (Verdict.UNTESTABLE, (0.3, 0.4, 0.5), Verdict.UNTESTABLE),
     ],
 )
 def test_the_sentence(made, report, base, gain, word):
@@ -200,7 +198,7 @@ def test_the_sentence(made, report, base, gain, word):
 def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(made, report):
     one = [(row.name, seed) for row in made.study.rows for seed in SEEDS[1:]]
     found = again(made, RISES, one)
-    assert found.verdict == UNTESTABLE and {row.word for row in found.rows} == {UNTESTABLE, "control"}
+    assert found.verdict == Verdict.UNTESTABLE and {row.word for row in found.rows} == {Verdict.UNTESTABLE, "control"}
     found = again(made, RISES | {"base": 0.2}, [("seen", seed) for seed in SEEDS])
     base = found.rows[0]
     assert found.control is None and base.excess.lower < 0.5 < base.excess.upper and base.word == FALLS_OFF
@@ -215,16 +213,16 @@ def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_wor
 
     found, rows = single("E-learned")
     one, other = rows["E-learned"], rows["alibi"]
-    assert (one.word, one.compared, one.p) == (UNTESTABLE, UNTESTABLE, None)
+    assert (one.word, one.compared, one.p) == (Verdict.UNTESTABLE, Verdict.UNTESTABLE, None)
     assert one.excess.estimate == pytest.approx(0.9, abs=0.1)
     assert one.excess.lower is None and one.against.lower is None
     assert other.word == CARRIES and other.p is not None and other.against.lower is not None
-    assert (found.verdict, found.why) == (UNTESTABLE, "base degrades; too few seeds of E-learned")
+    assert (found.verdict, found.why) == (Verdict.UNTESTABLE, "base degrades; too few seeds of E-learned")
     found, rows = single("seen")
-    assert {row.word for row in found.rows} == {UNTESTABLE, "control"} and found.verdict == UNTESTABLE
+    assert {row.word for row in found.rows} == {Verdict.UNTESTABLE, "control"} and found.verdict == Verdict.UNTESTABLE
     assert rows["base"].excess.lower is None and rows["E-learned"].compared == "worse"
     found, rows = single("base")
-    assert found.verdict == UNTESTABLE and {row.compared for row in found.rows} == {"", UNTESTABLE}
+    assert found.verdict == Verdict.UNTESTABLE and {row.compared for row in found.rows} == {"", Verdict.UNTESTABLE}
     assert {row.p for row in found.rows} == {None} and rows["E-learned"].word == FALLS_OFF
 
 
@@ -234,21 +232,21 @@ def test_seeds_that_were_added_after_looking_leave_intervals_and_no_p(made):
     looks.write_bytes(to_json(looks_to_json(Course(late(6, 8), [Look(seen)], seen))))
     rows = {row.row: row for row in again(made, RISES).rows}
     looks.unlink()
-    assert {row.p for row in rows.values()} == {None} and rows["alibi"].compared == UNTESTABLE
+    assert {row.p for row in rows.values()} == {None} and rows["alibi"].compared == Verdict.UNTESTABLE
     assert rows["alibi"].against.lower is not None and rows["alibi"].word == CARRIES
 
 
 def test_four_seeds_leave_an_interval_and_no_p(made):
     rows = {row.row: row for row in again(made, RISES, [("alibi", seed) for seed in SEEDS[4:]]).rows}
     four, others = rows["alibi"], [rows["E-learned"], rows["seen"]]
-    assert (four.n, four.p, four.compared) == (4, None, UNTESTABLE) and four.against.lower is not None
+    assert (four.n, four.p, four.compared) == (4, None, Verdict.UNTESTABLE) and four.against.lower is not None
     assert all(row.p is not None for row in others)
 
 
 def test_without_a_control_a_row_with_one_seed_has_no_interval(made):
     skip = [("seen", seed) for seed in SEEDS] + [("E-learned", seed) for seed in SEEDS[1:]]
     rows = {row.row: row for row in again(made, RISES, skip).rows}
-    assert rows["E-learned"].excess.lower is None and rows["E-learned"].word == UNTESTABLE
+    assert rows["E-learned"].excess.lower is None and rows["E-learned"].word == Verdict.UNTESTABLE
     assert rows["base"].excess.lower is not None
 
 

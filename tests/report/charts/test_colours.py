@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lightning_tfm.report
-from lightning_tfm.report.wording.word import Word
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 LEAST = 20.0
 SEEN_BY = {
@@ -80,7 +80,7 @@ def test_colours_of_verdicts_and_of_trials_are_told_apart(scheme, eyes):
         for names, name in re.findall(r"^\.([a-z, .]+) \{ color: var\(--([a-z]+)\) \}", css, re.M)
         for style in names.split(", .")
     }
-    verdicts = {named[word.style] for word in Word}
+    verdicts = {named[word.style] for word in Verdict}
     assert {"good", "bad", "found", "apart", "open"} == verdicts
     trials = {named[style] for style in ("best", "better", "rest")}
     palette = schemes()[scheme]
@@ -96,8 +96,8 @@ def test_colours_of_verdicts_and_of_trials_are_told_apart(scheme, eyes):
 def test_colours_of_verdicts_are_theirs_alone_and_can_be_read(scheme):
     """2.3 is just noticed in CIE76 (Mahy, Van Eycken and Oosterlinck 1994); WCAG 2 asks for a contrast of 4.5."""
     sheets, palette = [(TEMPLATES / name).read_text() for name in ("report.css", "pictures.css")], schemes()[scheme]
-    assert (Word.BETTER.style, Word.WORSE.style) == ("found", "apart")
-    coloured = {word.style for word in Word} - {"open", "untested"}
+    assert (Verdict.BETTER.style, Verdict.WORSE.style) == ("found", "apart")
+    coloured = {word.style for word in Verdict} - {"open", "untested"}
     for name in coloured:
         for ground in ("bg", "panel"):
             dim, bright = sorted(luminance(palette[colour]) for colour in (name, ground))

@@ -20,7 +20,7 @@ from lightning_tfm.report.charts.forest_text import to_text
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import standing_alone, to_pdf, to_png
 from lightning_tfm.report.row import Difference, Scores
-from lightning_tfm.report.wording.word import Word
+from lightning_tfm.report.wording.verdict_words import Verdict
 from tests.helpers.studies import summary, summary_row
 
 PPL, BLEU = Axis("Perplexity", percent=True, lower_is_better=True), Axis("BLEU")
@@ -186,7 +186,7 @@ def test_numbers_have_real_minus_signs_and_nothing_has_a_sign_of_nothing():
 
 
 def test_the_words_that_are_shown_are_few_letters_and_tell_verdicts_apart():
-    assert len({word.shown for word in Word}) == len(Word) and max(len(word.shown) for word in Word) <= 20
+    assert len({word.shown for word in Verdict}) == len(Verdict) and max(len(word.shown) for word in Verdict) <= 20
 
 
 def test_a_name_of_several_things_takes_the_verb_of_several():

@@ -22,7 +22,7 @@ from benchmarks.verdicts import (
 from lightning_tfm.report.sequential import HOPELESS
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.statistics import ALPHA
-from lightning_tfm.report.wording.word import Word
+from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.sequential import late, linear
 
 N = 600
@@ -99,11 +99,13 @@ def test_late_looks_find_more_with_fewer_seeds_than_a_look_at_every_seed_did():
 def test_words_are_true_nearly_always(setting):
     _, *how = setting
     found = words.simulate(40, *how, measured())
-    for word in Word:
+    for word in Verdict:
         said, false = found.times(word)
         assert false <= max(3, 0.08 * said), f"{word}: {false} of {said}"
-    assert found.times(Word.REPRODUCED)[0] > 10 and found.times(Word.SAME_DIRECTION)[0] > 100  # some are said at all
+    assert (
+        found.times(Verdict.REPRODUCED)[0] > 10 and found.times(Verdict.SAME_DIRECTION)[0] > 100
+    )  # some are said at all
     if how[-1]:
-        assert found.times(Word.SMALLER)[0] > 10 and found.times(Word.NEITHER)[0] > 40
+        assert found.times(Verdict.SMALLER)[0] > 10 and found.times(Verdict.NEITHER)[0] > 40
     else:
-        assert found.times(Word.SMALLER)[0] == 0
+        assert found.times(Verdict.SMALLER)[0] == 0

@@ -10,7 +10,6 @@ from lightning_tfm.report.wording.claims import (
     BETTER,
     CLAIMS,
     SAME,
-    SUPPORTED,
     TAU,
     WORSE,
     Claim,
@@ -19,7 +18,7 @@ from lightning_tfm.report.wording.claims import (
     claims_of,
     weigh,
 )
-from lightning_tfm.report.wording.word import CONTRADICTED, UNDECIDED, UNTESTABLE
+from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.rows import all_rows
 
 
@@ -35,13 +34,13 @@ def word(says, **rows):
 
 def test_a_claim_about_several_rows_needs_all_of_them():
     both = {"a": WORSE, "b": WORSE}
-    assert word(both, a=at(5), b=at(4)) == SUPPORTED
-    assert word(both, a=at(5), b=at(0)) == UNDECIDED
-    assert word(both, a=at(5), b=at(-4)) == CONTRADICTED
-    assert word(both, a=at(0), b=at(0)) == UNDECIDED
-    assert word(both, a=at(5)) == UNTESTABLE
-    assert word({"a": WORSE, "b": BETTER}, a=at(5), b=at(-4)) == SUPPORTED
-    assert word({"a": BETTER}, a=at(5)) == CONTRADICTED
+    assert word(both, a=at(5), b=at(4)) == Verdict.SUPPORTED
+    assert word(both, a=at(5), b=at(0)) == Verdict.UNDECIDED
+    assert word(both, a=at(5), b=at(-4)) == Verdict.CONTRADICTED
+    assert word(both, a=at(0), b=at(0)) == Verdict.UNDECIDED
+    assert word(both, a=at(5)) == Verdict.UNTESTABLE
+    assert word({"a": WORSE, "b": BETTER}, a=at(5), b=at(-4)) == Verdict.SUPPORTED
+    assert word({"a": BETTER}, a=at(5)) == Verdict.CONTRADICTED
 
 
 def test_p_is_the_largest_for_and_the_smallest_times_the_rows_against():
@@ -55,12 +54,12 @@ def test_p_is_the_largest_for_and_the_smallest_times_the_rows_against():
 
 def test_as_good_as_base_is_refuted_outside_the_margin_alone():
     same = {"a": SAME}
-    assert word(same, a=at(0)) == SUPPORTED
-    assert word(same, a=at(5)) == SUPPORTED  # differs, and lies well inside
-    assert word(same, a=at(0, se=0.02)) == UNDECIDED
-    assert word(same, a=at(4, se=0.005)) == UNDECIDED  # differs from zero, and may lie inside
+    assert word(same, a=at(0)) == Verdict.SUPPORTED
+    assert word(same, a=at(5)) == Verdict.SUPPORTED  # differs, and lies well inside
+    assert word(same, a=at(0, se=0.02)) == Verdict.UNDECIDED
+    assert word(same, a=at(4, se=0.005)) == Verdict.UNDECIDED  # differs from zero, and may lie inside
     for side in (1, -1):
-        assert word(same, a=at(4 * side, centre=TAU * side)) == CONTRADICTED
+        assert word(same, a=at(4 * side, centre=TAU * side)) == Verdict.CONTRADICTED
     assert TAU == PPL.clear
 
 
@@ -70,22 +69,24 @@ def test_holm_over_the_claims_and_the_looks():
     p = {name: 2 * stats.t.sf(z, 1000) for name, z in (("a", 3), ("b", 2.2), ("c", 0.5))}
     found = weigh(family, [(rows, 1.0)])
     assert [f.p for f in found] == pytest.approx([3 * p["a"], 2 * p["b"], p["c"]])
-    assert [f.verdict for f in found] == [SUPPORTED, UNDECIDED, UNDECIDED]
+    assert [f.verdict for f in found] == [Verdict.SUPPORTED, Verdict.UNDECIDED, Verdict.UNDECIDED]
     halved = weigh(family, [(rows, 0.5)])
     assert halved[0].p == pytest.approx(6 * p["a"])
     later = weigh(family, [(rows, 0.5), ({"a": at(0), "b": at(-5), "c": at(0)}, 0.5)])
-    assert later[0].p == halved[0].p and later[0].verdict == SUPPORTED  # a word once said stays
-    assert later[1].verdict == CONTRADICTED
+    assert later[0].p == halved[0].p and later[0].verdict == Verdict.SUPPORTED  # a word once said stays
+    assert later[1].verdict == Verdict.CONTRADICTED
     missing = weigh(family, [({"a": at(3)}, 1.0)])
     assert missing[0].p == found[0].p  # what could not be tested still counts in the family
-    assert [f.verdict for f in missing[1:]] == [UNTESTABLE] * 2 and missing[1].findings[0].p != missing[1].findings[0].p
+    assert [f.verdict for f in missing[1:]] == [Verdict.UNTESTABLE] * 2 and missing[1].findings[0].p != missing[
+        1
+    ].findings[0].p
 
 
 def test_the_family_is_of_claims_whose_rows_the_study_has():
     assert claims_of(list(all_rows())) == list(CLAIMS) and len(CLAIMS) == 6
     assert claims_of(["base", "A-h1", "B-dk16"]) == [CLAIMS[0]]
     assert claims_of(["base", "A-h1", "A-h32"], heads=4) == [CLAIMS[1]]  # "worse than eight" says nothing about four
-    assert weigh([], [({}, 1.0)]) == [] and weigh(claims_of(["A-h1"]), [])[0].verdict == UNTESTABLE
+    assert weigh([], [({}, 1.0)]) == [] and weigh(claims_of(["A-h1"]), [])[0].verdict == Verdict.UNTESTABLE
     assert "C-N8" not in {name for claim in CLAIMS for name in claim.says}
 
 

@@ -10,7 +10,7 @@ from lightning_tfm.report.analyses.agreement import LastEighth
 from lightning_tfm.report.analyses.factors import Effect, FactorSummary
 from lightning_tfm.report.row import Difference, Percent, Scores
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
-from lightning_tfm.report.wording.word import Word
+from lightning_tfm.report.wording.verdict_words import Verdict
 from tests.helpers.studies import summary, summary_row
 
 
@@ -117,7 +117,7 @@ def test_another_reference_is_named():
 
 
 def test_every_verdict_has_words():
-    for word in Word:
+    for word in Verdict:
         *_, last = headline(report(row("a", word, 1.0), row("b", "undecided", 1.0)))
         assert last.startswith("Of 2 rows ") and word.clause[word == "undecided"] in last
 

@@ -15,22 +15,7 @@ from lightning_tfm.report.build import make
 from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats.evidence import Evidence, may_be_equal
 from lightning_tfm.report.wording.verdict import FALSE, agrees, judge, phrase, verdict_counts
-from lightning_tfm.report.wording.word import (
-    BETTER,
-    CONTRADICTED,
-    DIFFERS,
-    DIVERGED,
-    EQUAL,
-    NEITHER,
-    REPRODUCED,
-    SAME_DIRECTION,
-    SMALLER,
-    UNCLEAR,
-    UNDECIDED,
-    UNTESTABLE,
-    WORSE,
-    Word,
-)
+from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.rows import all_rows
 from tests.helpers.studies import summary_row
 
@@ -61,34 +46,34 @@ def close(estimate, p=0.01, **other):
 @pytest.mark.parametrize(
     "found, paper, word",
     [
-        (close(+0.05), +CLEARLY, REPRODUCED),
-        (close(-0.05), -CLEARLY, REPRODUCED),
-        (close(+0.05, p=0.05), +CLEARLY, UNDECIDED),
-        (close(+0.36), +CLEARLY, SAME_DIRECTION),  # 7.27 times the printed difference is no reproduction
-        (evidence(+0.6), +CLEARLY, SAME_DIRECTION),  # compatible, and so would be nearly any other size
-        (close(+0.146), +0.006, DIFFERS),
-        (close(-0.12), 0.0, DIFFERS),
-        (close(+0.020), +0.006, UNCLEAR),
-        (evidence(+1.0), -CLEARLY, CONTRADICTED),
-        (evidence(-1.0), +CLEARLY, CONTRADICTED),
-        (evidence(+1.0, p=0.05), +CLEARLY, UNDECIDED),
-        (evidence(+1.0, p=0.05), -CLEARLY, UNDECIDED),
-        (evidence(+0.6), +BARELY, UNCLEAR),
-        (evidence(+0.6), -BARELY, UNCLEAR),
-        (evidence(+0.6), 0.0, UNCLEAR),  # found, whatever the paper prints
-        (close(+0.01, equivalent=0.001), 0.0, UNCLEAR),
-        (evidence(+0.1, p=0.9, equivalent=0.04), 0.0, NEITHER),
-        (evidence(+0.1, p=0.9, equivalent=0.04), -BARELY, NEITHER),
-        (evidence(+0.1, p=0.9, equivalent=0.06), 0.0, UNDECIDED),
-        (evidence(+0.1, p=0.9, equivalent=0.04), +CLEARLY, UNDECIDED),  # that is for unclear rows alone
-        (evidence(+1.0), None, WORSE),
-        (evidence(-1.0), None, BETTER),
-        (evidence(-1.0, p=0.5, equivalent=0.01), None, EQUAL),
-        (evidence(-1.0, p=0.5, equivalent=0.06), None, UNDECIDED),
-        (evidence(n=1, p=math.nan, untested="a single seed"), +CLEARLY, UNTESTABLE),
-        (evidence(n_base=1, p=math.nan, untested="a single seed of base"), None, UNTESTABLE),
-        (evidence(p=math.nan, untested="all seeds gave the same number"), +CLEARLY, UNDECIDED),
-        (None, +CLEARLY, UNTESTABLE),
+        (close(+0.05), +CLEARLY, Verdict.REPRODUCED),
+        (close(-0.05), -CLEARLY, Verdict.REPRODUCED),
+        (close(+0.05, p=0.05), +CLEARLY, Verdict.UNDECIDED),
+        (close(+0.36), +CLEARLY, Verdict.SAME_DIRECTION),  # 7.27 times the printed difference is no reproduction
+        (evidence(+0.6), +CLEARLY, Verdict.SAME_DIRECTION),  # compatible, and so would be nearly any other size
+        (close(+0.146), +0.006, Verdict.DIFFERS),
+        (close(-0.12), 0.0, Verdict.DIFFERS),
+        (close(+0.020), +0.006, Verdict.UNCLEAR),
+        (evidence(+1.0), -CLEARLY, Verdict.CONTRADICTED),
+        (evidence(-1.0), +CLEARLY, Verdict.CONTRADICTED),
+        (evidence(+1.0, p=0.05), +CLEARLY, Verdict.UNDECIDED),
+        (evidence(+1.0, p=0.05), -CLEARLY, Verdict.UNDECIDED),
+        (evidence(+0.6), +BARELY, Verdict.UNCLEAR),
+        (evidence(+0.6), -BARELY, Verdict.UNCLEAR),
+        (evidence(+0.6), 0.0, Verdict.UNCLEAR),  # found, whatever the paper prints
+        (close(+0.01, equivalent=0.001), 0.0, Verdict.UNCLEAR),
+        (evidence(+0.1, p=0.9, equivalent=0.04), 0.0, Verdict.NEITHER),
+        (evidence(+0.1, p=0.9, equivalent=0.04), -BARELY, Verdict.NEITHER),
+        (evidence(+0.1, p=0.9, equivalent=0.06), 0.0, Verdict.UNDECIDED),
+        (evidence(+0.1, p=0.9, equivalent=0.04), +CLEARLY, Verdict.UNDECIDED),  # that is for unclear rows alone
+        (evidence(+1.0), None, Verdict.WORSE),
+        (evidence(-1.0), None, Verdict.BETTER),
+        (evidence(-1.0, p=0.5, equivalent=0.01), None, Verdict.EQUAL),
+        (evidence(-1.0, p=0.5, equivalent=0.06), None, Verdict.UNDECIDED),
+        (evidence(n=1, p=math.nan, untested="a single seed"), +CLEARLY, Verdict.UNTESTABLE),
+        (evidence(n_base=1, p=math.nan, untested="a single seed of base"), None, Verdict.UNTESTABLE),
+        (evidence(p=math.nan, untested="all seeds gave the same number"), +CLEARLY, Verdict.UNDECIDED),
+        (None, +CLEARLY, Verdict.UNTESTABLE),
     ],
 )
 def test_word(found, paper, word):
@@ -97,16 +82,16 @@ def test_word(found, paper, word):
 
 def test_smaller_than_printed_is_said_at_full_size_alone():
     found = evidence(+0.001, p=0.6, half=0.009)
-    assert judge(found, CLEARLY, "ppl", True).word == SMALLER
-    assert judge(found, CLEARLY, "ppl", False).word == UNDECIDED
-    assert judge(replace(found, half=0.011), CLEARLY, "ppl", True).word == UNDECIDED
-    assert judge(replace(found, p=0.01), CLEARLY, "ppl", True).word == SAME_DIRECTION
-    assert judge(found, BARELY, "ppl", True).word == UNDECIDED
+    assert judge(found, CLEARLY, "ppl", True).word == Verdict.SMALLER
+    assert judge(found, CLEARLY, "ppl", False).word == Verdict.UNDECIDED
+    assert judge(replace(found, half=0.011), CLEARLY, "ppl", True).word == Verdict.UNDECIDED
+    assert judge(replace(found, p=0.01), CLEARLY, "ppl", True).word == Verdict.SAME_DIRECTION
+    assert judge(found, BARELY, "ppl", True).word == Verdict.UNDECIDED
 
 
 def test_better_is_lower_in_perplexity_and_higher_in_bleu():
-    assert judge(evidence(+1.0), None, "bleu", False).word == BETTER
-    assert judge(evidence(-1.0), None, "bleu", False).word == WORSE
+    assert judge(evidence(+1.0), None, "bleu", False).word == Verdict.BETTER
+    assert judge(evidence(-1.0), None, "bleu", False).word == Verdict.WORSE
 
 
 def test_which_printed_differences_are_clear():
@@ -128,9 +113,9 @@ def test_what_stands_beside_a_word():
     assert judge(evidence(p=0.5, equivalent=0.01), None, "ppl", False).beside == "± 1.4 % PPL"
     open_ = judge(evidence(p=0.5, needed=math.inf), CLEARLY, "ppl", False)
     assert open_.beside == "> 500 seeds" and "more than 500" in open_.why
-    assert phrase(Difference(UNDECIDED, "", None, beside="about 14 seeds")) == "undecided, about 14 seeds"
-    assert phrase(Difference(UNDECIDED, "", None)) == "undecided"
-    assert phrase(Difference(DIVERGED, "", None, beside="2 of 4")) == "diverged (2 of 4)"
+    assert phrase(Difference(Verdict.UNDECIDED, "", None, beside="about 14 seeds")) == "undecided, about 14 seeds"
+    assert phrase(Difference(Verdict.UNDECIDED, "", None)) == "undecided"
+    assert phrase(Difference(Verdict.DIVERGED, "", None, beside="2 of 4")) == "diverged (2 of 4)"
 
 
 def test_the_error_of_a_size_is_that_of_both_runs_of_the_paper_and_ours():
@@ -149,25 +134,38 @@ def test_a_miniatures_bleu_has_no_unit_in_common_with_the_papers():
     """No factor, nothing reproduced in size, no absence; at full size it has all of them."""
     found = evidence(-1.4, se=0.1, lower=-1.6, upper=-1.2)
     small, full = (judge(found, -1.5, "bleu", size) for size in (False, True))
-    assert (small.word, small.beside, small.factor) == (SAME_DIRECTION, "", None)
-    assert full.word == SAME_DIRECTION and full.beside == "size unclear" and full.factor is not None
-    assert judge(replace(found, estimate=-3.0), -3.0, "bleu", True).word == REPRODUCED
-    assert judge(replace(found, estimate=-3.0), -3.0, "bleu", False).word == SAME_DIRECTION
-    assert judge(replace(found, estimate=1.4), -1.5, "bleu", False).word == CONTRADICTED
-    assert judge(replace(found, p=0.5, equivalent=0.01), 0.1, "bleu", False).word == UNDECIDED
-    assert judge(replace(found, p=0.5, equivalent=0.01), 0.1, "bleu", True).word == NEITHER
-    assert judge(found, 0.1, "bleu", False).word == DIFFERS
+    assert (small.word, small.beside, small.factor) == (Verdict.SAME_DIRECTION, "", None)
+    assert full.word == Verdict.SAME_DIRECTION and full.beside == "size unclear" and full.factor is not None
+    assert judge(replace(found, estimate=-3.0), -3.0, "bleu", True).word == Verdict.REPRODUCED
+    assert judge(replace(found, estimate=-3.0), -3.0, "bleu", False).word == Verdict.SAME_DIRECTION
+    assert judge(replace(found, estimate=1.4), -1.5, "bleu", False).word == Verdict.CONTRADICTED
+    assert judge(replace(found, p=0.5, equivalent=0.01), 0.1, "bleu", False).word == Verdict.UNDECIDED
+    assert judge(replace(found, p=0.5, equivalent=0.01), 0.1, "bleu", True).word == Verdict.NEITHER
+    assert judge(found, 0.1, "bleu", False).word == Verdict.DIFFERS
 
 
 def test_words_are_counted_in_their_order():
-    rows = [summary_row("base", base=True), *(summary_row("a", word) for word in (UNDECIDED, REPRODUCED, UNDECIDED))]
-    assert list(verdict_counts(rows, "ppl").items()) == [(REPRODUCED, 1), (UNDECIDED, 2)]
+    rows = [
+        summary_row("base", base=True),
+        *(summary_row("a", word) for word in (Verdict.UNDECIDED, Verdict.REPRODUCED, Verdict.UNDECIDED)),
+    ]
+    assert list(verdict_counts(rows, "ppl").items()) == [(Verdict.REPRODUCED, 1), (Verdict.UNDECIDED, 2)]
 
 
 def test_every_word_is_one_value_with_all_that_prints_it_and_an_unclear_one_takes_no_side():
-    assert len({word.mark for word in Word}) == len({word.latex for word in Word}) == len(Word)
-    assert all(word.clause[0] and word.clause[1] and word.means and word.style for word in Word)
-    for word in (UNCLEAR, BETTER, WORSE, EQUAL, UNDECIDED, UNTESTABLE, SMALLER, SAME_DIRECTION, DIVERGED):
+    assert len({word.mark for word in Verdict}) == len({word.latex for word in Verdict}) == len(Verdict)
+    assert all(word.clause[0] and word.clause[1] and word.means and word.style for word in Verdict)
+    for word in (
+        Verdict.UNCLEAR,
+        Verdict.BETTER,
+        Verdict.WORSE,
+        Verdict.EQUAL,
+        Verdict.UNDECIDED,
+        Verdict.UNTESTABLE,
+        Verdict.SMALLER,
+        Verdict.SAME_DIRECTION,
+        Verdict.DIVERGED,
+    ):
         assert word.style not in ("good", "bad")
 
 
@@ -187,9 +185,9 @@ def test_fewer_than_five_seeds_have_an_interval_and_no_word(generator, monkeypat
     report = make("made", made.root)
     found = {row.name: row.ppl.difference for row in report.summary.rows if not row.base}
     h1 = found["A-h1"]
-    assert h1.verdict == UNTESTABLE and "a verdict needs 5" in h1.why
+    assert h1.verdict == Verdict.UNTESTABLE and "a verdict needs 5" in h1.why
     assert h1.p is None and h1.holm is None and h1.lower < h1.estimate < h1.upper
-    assert (found["C-N2"].verdict == UNTESTABLE) == (min(n_base, max(n, n_base)) < 5)
+    assert (found["C-N2"].verdict == Verdict.UNTESTABLE) == (min(n_base, max(n, n_base)) < 5)
     assert "a verdict needs 5" in report.render("html")
 
 
@@ -198,30 +196,28 @@ def test_five_seeds_have_a_word(generator, monkeypatch):
     made = generator(["base", "A-h1", "A-h32"], [1, 2, 3, 4, 5])
     made.write_all({"A-h1": 0.5})
     rows = {row.name: row for row in make("made", made.root).summary.rows}
-    assert rows["A-h1"].ppl.difference.p < 0.05 and rows["A-h1"].ppl.difference.verdict != UNTESTABLE
+    assert rows["A-h1"].ppl.difference.p < 0.05 and rows["A-h1"].ppl.difference.verdict != Verdict.UNTESTABLE
 
 
 def test_the_error_rates_of_the_words_are_those_of_the_simulation(generator):
     text = (Path(lightning_tfm.__file__).parents[1] / "benchmarks/results/words.txt").read_text()
-    found: dict[Word, list[float]] = {}
+    found: dict[Verdict, list[float]] = {}
     for study in text.split("\n\n"):
         head = re.search(r", (\d) seeds.*; (\d+) studies\)", study)
         if head is None or int(head[1]) < 5:
             continue
-        for word in Word:
+        for word in Verdict:
             line = re.search(rf"^  {word} +PPL +(\S+) a study, +(\S+).*BLEU +(\S+) a study, +(\S+)", study, re.M)
             for i in (0, 1) if line else ():
                 said, false = line[2 * i + 1], line[2 * i + 2]
                 if float(said) * int(head[2]) >= 20:
                     worst = found.setdefault(word, [0.0, 0.0])
                     worst[i] = max(worst[i], float(false))
-    assert found.pop(UNDECIDED) == [0.0, 0.0]
+    assert found.pop(Verdict.UNDECIDED) == [0.0, 0.0]
     assert {word: pytest.approx(list(rates), abs=0.06) for word, rates in FALSE.items()} == found
 
     made = generator(["base", "A-h32", "C-N2"], [1, 2, 3, 4, 5])
     made.write_all({"C-N2": 0.2})
     page = " ".join(make("made", made.root).render("html").split())
-    assert (
-        f"false in at most {FALSE[REPRODUCED][0]} % (BLEU: {FALSE[REPRODUCED][1]} %) of its uses in simulated studies"
-        in page
-    )
+    ppl, bleu = FALSE[Verdict.REPRODUCED]
+    assert f"false in at most {ppl} % (BLEU: {bleu} %) of its uses in simulated studies" in page

@@ -6,7 +6,7 @@ from typing import Self
 DISC = "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z"
 
 
-class Verdict(StrEnum):
+class VerdictWord(StrEnum):
     """A word, with all that is needed to print it. In the order in which words are counted and listed."""
 
     clause: tuple[str, str]
@@ -42,7 +42,7 @@ class Verdict(StrEnum):
         return word
 
 
-class Word(Verdict):
+class Verdict(VerdictWord):
     """Of a row against base."""
 
     REPRODUCED = (
@@ -184,7 +184,7 @@ class Word(Verdict):
     )
 
 
-class Shift(Verdict):
+class Shift(VerdictWord):
     """Of a row's difference to base, from one study to another, or from one scale to another."""
 
     TURNS = (
@@ -192,7 +192,7 @@ class Shift(Verdict):
         ("changes sign", "change sign"),
         "the corrected p of the change is below 5 %, and the intervals lie on different sides of zero",
         "bad",
-        Word.CONTRADICTED.mark,
+        Verdict.CONTRADICTED.mark,
         r"$\times$",
         True,
     )
@@ -201,7 +201,7 @@ class Shift(Verdict):
         ("grows", "grow"),
         "the corrected p of the change is below 5 %, and the difference is larger in size than in the first",
         "apart",
-        Word.BETTER.mark,
+        Verdict.BETTER.mark,
         r"$\uparrow$",
         True,
     )
@@ -210,7 +210,7 @@ class Shift(Verdict):
         ("shrinks", "shrink"),
         "the corrected p of the change is below 5 %, and the difference is smaller in size than in the first",
         "found",
-        Word.WORSE.mark,
+        Verdict.WORSE.mark,
         r"$\downarrow$",
         True,
     )
@@ -219,7 +219,7 @@ class Shift(Verdict):
         ("holds", "hold"),
         "the 95 % interval of the change is within half of the difference in the first",
         "good",
-        Word.NEITHER.mark,
+        Verdict.NEITHER.mark,
         r"$\approx$",
     )
     CANNOT_TELL = (
@@ -227,14 +227,10 @@ class Shift(Verdict):
         ("is unclear", "are unclear"),
         "all else",
         "open",
-        Word.UNDECIDED.mark,
+        Verdict.UNDECIDED.mark,
         r"$\circ$",
     )
 
 
-WORDS: dict[str, Verdict] = {word.value: word for kind in (Word, Shift) for word in kind}
-REPRODUCED, SAME_DIRECTION, CONTRADICTED = Word.REPRODUCED, Word.SAME_DIRECTION, Word.CONTRADICTED
-DIFFERS, UNCLEAR, SMALLER, NEITHER = Word.DIFFERS, Word.UNCLEAR, Word.SMALLER, Word.NEITHER
-BETTER, WORSE, EQUAL, SUPPORTED = Word.BETTER, Word.WORSE, Word.EQUAL, Word.SUPPORTED
-UNDECIDED, UNTESTABLE, DIVERGED, INCOMPARABLE = Word.UNDECIDED, Word.UNTESTABLE, Word.DIVERGED, Word.INCOMPARABLE
-OPEN = (UNDECIDED, UNTESTABLE)
+WORDS: dict[str, VerdictWord] = {word.value: word for kind in (Verdict, Shift) for word in kind}
+OPEN = (Verdict.UNDECIDED, Verdict.UNTESTABLE)

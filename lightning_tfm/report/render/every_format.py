@@ -1,4 +1,4 @@
-"""An analysis of studies in every format that `compare`, `meta-analysis` and `scaling` have."""
+"""What a command says of studies or scores, in every format: `compare`, `meta-analysis`, `scaling`, `judge`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from lightning_tfm.report.render.text import to_text
 
 
 @dataclass(frozen=True)
-class Analysis:
-    """What it says."""
+class Document:
+    """What analyses of several studies, and verdicts on anybody's scores, say."""
 
     title: str
     question: str
@@ -37,32 +37,32 @@ class Analysis:
     """for what they hold"""
 
 
-def render(said: Analysis, kind: str) -> str:
+def render(document: Document, kind: str) -> str:
     """As text, markdown, csv, json, latex or html."""
     match kind:
         case "csv":
-            return to_csv(said.data)
+            return to_csv(document.data)
         case "json":
-            return to_json(said.found, schema=said.schema)
+            return to_json(document.found, schema=document.schema)
         case "html":
-            return _html(said)
+            return _html(document)
         case "latex":
-            return to_latex(blocks_of(said.sections), said.title)
-    answer = Text([*said.headline, *[said.scope] * bool(said.scope)])
-    return {"text": to_text, "markdown": to_markdown}[kind]([answer, *blocks_of(said.sections)])
+            return to_latex(blocks_of(document.sections), document.title)
+    answer = Text([*document.headline, *[document.scope] * bool(document.scope)])
+    return {"text": to_text, "markdown": to_markdown}[kind]([answer, *blocks_of(document.sections)])
 
 
-def _html(said: Analysis) -> str:
+def _html(document: Document) -> str:
     """A self-contained page; under its title what was found (`headline`), for what it holds, and `head`, folded."""
     return page(
         "blocks.html",
-        title=said.title,
-        kind=said.kind,
+        title=document.title,
+        kind=document.kind,
         live="",
-        question=said.question,
-        headline=said.headline,
-        subtitle=said.scope,
-        head=[said.head],
-        sections=[(part.key, part.title, bool(part.blocks)) for part in said.sections],
-        shown={part.key: part.blocks for part in said.sections},
+        question=document.question,
+        headline=document.headline,
+        subtitle=document.scope,
+        head=[document.head],
+        sections=[(part.key, part.title, bool(part.blocks)) for part in document.sections],
+        shown={part.key: part.blocks for part in document.sections},
     )
