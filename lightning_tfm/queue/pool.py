@@ -8,19 +8,20 @@ with it, and it dies with this process. Only this process talks to Optuna.
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.sampling import SearchTrials, trials_of
 from lightning_tfm.queue.storages.backends import OUTAGES
 from lightning_tfm.queue.view import View
 from lightning_tfm.runs.folder import RunFolder, read_json
-from lightning_tfm.runs.outcome import in_a_line, outcome_of
+from lightning_tfm.runs.outcome import ending_of, in_a_line, outcome_of
 from lightning_tfm.runs.process.attempt import Task, attempted, become_run
 from lightning_tfm.runs.process.forking import (
     STOP_SIGNALS,
@@ -120,7 +121,8 @@ class Pool:
             while not self._over():
                 self._pass_on_signals()
                 for work in [*self._works.values()]:
-                    self._tend(work)
+                    with self._blamed(work):
+                        self._tend(work)
                 with suppress(*OUTAGES):
                     if self.view.due():
                         self.view.show(watch.look(self.queue.states()))
@@ -191,7 +193,8 @@ class Pool:
             if work.pid:
                 os.kill(work.pid, signal.SIGKILL)
                 os.waitpid(work.pid, 0)
-            with suppress(*OUTAGES):
+        for work in self._works.values():
+            with suppress(*OUTAGES, UserError, OSError):  # the error that ends the pool says more
                 self.queue.fail(work.claim, "interrupted", "stopped")
 
     def _reap_orphans(self, before: set[int]) -> None:
@@ -199,11 +202,27 @@ class Pool:
         for pid in children() - before - {work.pid for work in self._works.values()}:
             os.waitpid(pid, os.WNOHANG)
 
+    @contextmanager
+    def _blamed(self, work: Work) -> Iterator[None]:
+        """Where what a run left cannot be read its cell fails, and the others go on."""
+        try:
+            yield
+        except (UserError, OSError) as error:
+            if work.ending not in (None, ("finished", "")):
+                raise  # even that it failed cannot be recorded: this is not the run's doing
+            if work.pid:
+                os.kill(work.pid, signal.SIGKILL)
+                os.waitpid(work.pid, 0)
+                work.pid = 0
+            ending = ending_of(error)
+            work.ending = (ending.outcome, ending.message)
+
     def _start(self, work: Work) -> None:
         """Fork the run of a claim, unless this study has scored it already: then the claim is finished."""
         cell, folder = work.claim.cell, work.folder
-        if self._scored(work):
-            work.ending = ("finished", "")
+        with self._blamed(work):
+            work.ending = ("finished", "") if self._scored(work) else None
+        if work.ending is not None:
             return
         alone = not self.job.resources.share_files
         if alone and work.claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
@@ -247,7 +266,7 @@ class Pool:
         if work.stopped_at is not None and now - work.stopped_at > patience:
             _kill(work, f"wrote no checkpoint within {patience:g} s of the stop signal")
         if now - work.watched_at > WATCH:
-            with suppress(*OUTAGES):  # the next look shows what this one could not
+            with suppress(*OUTAGES, OSError):  # the next look shows what this one could not
                 self.trials.watch(work.claim, work.folder, work.pid)
             work.watched_at = time.monotonic()
         if now - work.beat_at > grace / 4:
@@ -284,7 +303,11 @@ class Pool:
         name = f"{claim.cell.row} seed {claim.cell.seed}"
         if outcome == "finished":
             record = self._record_of(work)
-            assert isinstance(record, RunRecord), "finished() was seen"
+            if isinstance(record, Missing):
+                job = self.job
+                file = folder.scores(job.study.evaluation(claim.cell, job.root)) / f"{job.study.base.data.dev}.json"
+                file = file if file.is_file() else folder.result
+                raise UserError(f"{file}: {record.reason}; remove the file, or the run with `runs remove`")
             if not self.job.resources.share_files:
                 self.queue.mark(claim, "record", read_json(folder.result))
             self.trials.finish(claim, folder, record)
@@ -310,7 +333,7 @@ def _heartbeat(folder: RunFolder) -> float:
     """Time of the newest heartbeat of the run, 0 without one."""
     try:
         return max((beat.stat().st_mtime for beat in folder.attempts.glob("*.beat")), default=0.0)
-    except FileNotFoundError:  # released at this moment
+    except OSError:  # released at this moment, or a file server that does not answer
         return 0.0
 
 
@@ -326,5 +349,7 @@ def _ending(status: int, work: Work) -> tuple[str, str]:
             return "interrupted", why or "stopped"
         hint = " (out of memory?)" if status == -signal.SIGKILL and not why else ""
         return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{why and ': '}{why}"
-    reason = run.outcome.reason if run.outcome else f"exit code {status}{where}, see the log"
-    return outcome_of(status), reason
+    unknown = (
+        f"{work.folder.path}: {run.words}" if run.state == "damaged" else f"exit code {status}{where}, see the log"
+    )
+    return outcome_of(status), run.outcome.reason if run.outcome else unknown

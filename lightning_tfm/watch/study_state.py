@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
+from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, PPL, Metric, paper_metrics
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.process_id import Owner
@@ -269,7 +270,10 @@ def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> Ce
     if len(records) == len(runs):
         seconds = sum(record.seconds.total for record in records)
         attempt = s.attempt or max(record.attempts or 1 for record in records)
-        values = tuple(_mean([value_of_aim(record, aim) for record in records]) for aim in _aims(study))
+        try:
+            values = tuple(_mean([value_of_aim(record, aim) for record in records]) for aim in _aims(study))
+        except UserError as error:
+            return replace(s, state="damaged", reason=str(error))
         return CellState(s.cell, "done", "", None, attempt, seconds, values, s.recorded, s.again)
     if s.state in ("failed", "pruned"):
         return s
@@ -312,17 +316,21 @@ def _started(runs: Iterable[RunState], linked: float) -> float | None:
 
 
 def value_of_aim(record: RunRecord, aim: str) -> float:
-    """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/f1, …"""
+    """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/f1, …
+
+    Raises UserError where the record holds none.
+    """
     if aim == "parameters":
         return float(record.parameters.total)
     if aim == "seconds":
         return float(record.seconds.train)
-    name, score = aim.removeprefix("dev/"), record.scores["dev"]
-    if name in score.measures:  # a user's class may not be importable here
+    name, score = aim.removeprefix("dev/"), record.scores.get("dev")
+    if score is not None and name in score.measures:  # a user's class may not be importable here
         return float(score.measures[name].value)
-    found = METRICS[name].of(score)
-    assert found is not None, f"an evaluation that counts {aim}"
-    return float(found)
+    value = METRICS[name].of(score) if score is not None and name in METRICS else None
+    if value is None:
+        raise UserError(f"the run's record holds no {aim}")
+    return float(value)
 
 
 def _aims(study: Study | None) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.atomic_io import to_json
+from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.housekeeping import retry
 from lightning_tfm.queue.queue import Queue
@@ -25,13 +26,13 @@ from lightning_tfm.runs.process import forking
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.process.forking import children
 from lightning_tfm.runs.process.process_id import start_ticks
-from lightning_tfm.runs.record import Outcome, read_small
+from lightning_tfm.runs.record import Outcome, RunRecord, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.watch.run_state import Curve
-from lightning_tfm.watch.study_state import CellState
+from lightning_tfm.watch.study_state import CellState, value_of_aim
 from tests.helpers.family import leads_group, offspring
 from tests.helpers.launching import launch
-from tests.helpers.studies import leave
+from tests.helpers.studies import DEV, leave
 from tests.helpers.waiting import wait_for
 
 STEPS = 10
@@ -118,6 +119,60 @@ def test_damaged_records_of_a_run_end_no_pool_and_hide_no_reason(tmp_path: Path)
     (found,) = study(tmp_path, train, 1, workers=1)
     assert found.state == "failed" and "why it failed" in found.reason
     assert "s: 0 finished, 0 running, 0 waiting, 1 failed" in shown(tmp_path)
+
+
+RECORD = "result.json"
+LATER = f"scores/{DEV.evaluation_hash[:16]}/{Experiment().data.dev}.json"
+
+
+@pytest.mark.parametrize(("damaged", "before"), [(RECORD, True), (RECORD, False), (LATER, False)])
+def test_a_record_that_cannot_be_read_fails_its_own_cell_alone(tmp_path: Path, damaged: str, before: bool) -> None:
+    run = RunFolder(tmp_path, make_cells(1)[0].training_hash)
+
+    def damage() -> None:
+        (run.path / damaged).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / damaged).write_text('{"half": true}')
+
+    def train(task: Task) -> None:
+        leave(task.attempt)
+        if task.cell.row == "r0":
+            damage()
+
+    if before:
+        attempt = run.claim()
+        leave(attempt)
+        attempt.release()
+        damage()
+    children_before = children()
+    first, second = study(tmp_path, train, 2, workers=1)
+    assert (first.state, second.state) == ("failed", "done") and children() == children_before
+    assert str(run.path) in first.reason and ".json: " in first.reason and first.attempt == 1
+    assert f"s: refused: r0/1; when the cause is gone, {'lightning-tfm resume s'}" in shown(tmp_path)
+    (run.path / damaged).unlink()
+    with (tmp_path / "shown").open("a") as stream:
+        ended = launch("s", make_cells(2), tmp_path, Fake(tmp_path), stream, again=True)
+    assert {state.state for state in ended} == {"done"}
+
+
+def test_a_finished_run_without_the_score_that_a_study_asks_for_fails_its_own_cell_alone(tmp_path: Path, monkeypatch):
+    def values(self: Trials, record: RunRecord) -> tuple[float, ...]:
+        return (value_of_aim(record, "dev/f1" if record.steps == 7 else "dev/ppl"),)
+
+    monkeypatch.setattr(Trials, "values", values)
+    first, second = study(tmp_path, lambda task: leave(task.attempt, steps=6 + (task.cell.row == "r0")), 2, workers=1)
+    assert (first.state, second.state) == ("failed", "done")
+    assert first.reason == "the run's record holds no dev/f1"
+
+
+def test_a_failure_that_cannot_be_recorded_ends_the_pool(tmp_path: Path, monkeypatch) -> None:
+    def refuse(self: Queue, claim: object, outcome: str, reason: str) -> bool:
+        raise UserError("the storage is broken")
+
+    monkeypatch.setattr(Queue, "fail", refuse)
+    before = children()
+    with pytest.raises(UserError, match="the storage is broken"):
+        study(tmp_path, lambda task: os._exit(1), 2, workers=2)
+    assert children() == before
 
 
 def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(tmp_path: Path) -> None:
