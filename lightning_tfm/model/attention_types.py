@@ -1,4 +1,4 @@
-"""How queries, keys and values become one mix. One is one class here and one line in `parts.ATTENTIONS`.
+"""How queries, keys and values become one mix. One is one class here and one line in `registry.ATTENTIONS`.
 
 Projections, heads, masks, cache, positions, shared keys and dropout stay with model/attention.py. `softmax` is the
 paper's, which `attention.attend` computes by torch's fused kernels; the others hold their weights in memory. Shapes:
@@ -35,7 +35,7 @@ class AttentionSizes:
 class AttentionType(nn.Module):
     """Constructed as `Class(sizes)`; its weights are initialised by name with all others (model/init.py).
 
-    A user-defined one declares the traits of `parts.Attention` as attributes: `must_be_even = "d_k"`.
+    A user-defined one declares the traits of `registry.Attention` as attributes: `must_be_even = "d_k"`.
     """
 
     def __init__(self, sizes: AttentionSizes):

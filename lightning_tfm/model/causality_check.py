@@ -28,7 +28,7 @@ V = 31
 SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
 TARGETS = ((BOS, 16, 17, 18, 19), (BOS, 20, 20, 20, 20), (BOS, 21, 22, 23, 24))
 LONG = 72
-"""pieces of a text that is longer than every block that ships works in: attention.SHORT, parts.T5_BUCKETS"""
+"""pieces of a text that is longer than every block that ships works in: attention.SHORT, registry.T5_BUCKETS"""
 LONGEST = 2 * LONG
 """positions that two of them take in one stack, more than those above with the padding of `padding`"""
 CHANGED, LATE = 3, 69

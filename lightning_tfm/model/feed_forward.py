@@ -1,6 +1,6 @@
-"""Feed-forward sub-layers. One is one class here and one line in `parts.FEED_FORWARDS`. Shapes: see `transformer`.
+"""Feed-forward sub-layers. One is one class here and one line in `registry.FEED_FORWARDS`. Shapes: see `transformer`.
 
-A gated one has three matrices instead of two. It gets its inner width at equal parameters (`parts.gated_width`), so
+A gated one has three matrices instead of two. It gets its inner width at equal parameters (`registry.gated_width`), so
 that `model.d_ff` means the same budget for all.
 """
 

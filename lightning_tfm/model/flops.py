@@ -12,7 +12,7 @@ class AttentionPairs(NamedTuple):
     a target of S + T and no source."""
 
     source: int
-    """Σ S², or as many as the layer compares (parts.Layer.pairs)"""
+    """Σ S², or as many as the layer compares (registry.Layer.pairs)"""
     target: int
     """Σ T², likewise"""
     cross: int

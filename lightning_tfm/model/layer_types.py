@@ -1,5 +1,5 @@
 """What may replace self-attention (section 4 of the paper). One is one class here and one line in
-`parts.LAYERS`.
+`registry.LAYERS`.
 
 A layer type relates the positions of one text: in the encoder all of them, in the decoder (causal) those up to its own.
 Attention over the memory stays. Decoding goes piece by piece with a state that `new_cache` makes. Shapes: see
@@ -54,7 +54,7 @@ class LayerType(nn.Module, ABC):
     """Constructed as `Class(sizes)`; its weights are initialised by name with all others (model/init.py).
 
     Name the matrix whose product is added to the residual stream W_O: `model.init: xavier_residual` looks for it.
-    A user-defined one declares the traits of `parts.Layer` as attributes: `sees_order = False`.
+    A user-defined one declares the traits of `registry.Layer` as attributes: `sees_order = False`.
     """
 
     def __init__(self, sizes: LayerSizes):

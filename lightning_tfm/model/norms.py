@@ -1,4 +1,4 @@
-"""Norms of the residual stream. One is one class here and one line in `parts.NORMS`. Shapes: see `transformer`."""
+"""Norms of the residual stream. One is one class here and one line in `registry.NORMS`. Shapes: see `transformer`."""
 
 from abc import ABC, abstractmethod
 

@@ -1,4 +1,4 @@
-"""Positional schemes. One scheme is one class here and one line in `parts.SCHEMES`.
+"""Positional schemes. One scheme is one class here and one line in `registry.SCHEMES`.
 
 A scheme acts at one of three places, and says so by the abstract class it derives from:
 
@@ -40,7 +40,7 @@ class PositionSizes:
 class PositionScheme(nn.Module, ABC):
     """Constructed as `Scheme(sizes)`; parameters are initialised by name with all others (model/init.py).
 
-    A user-defined one declares the traits of `parts.Scheme` as attributes: `shared = True`, `must_be_even = "d_k"`.
+    A user-defined one declares the traits of `registry.Scheme` as attributes: `shared = True`, `must_be_even = "d_k"`.
     """
 
     acts: str
