@@ -54,14 +54,22 @@ class Reports:
         return cast(str, self._kept(key, self.version(name), lambda now: self._report(name, reference, now)))
 
     def forest(self, name: str) -> str:
-        """The main figure of a table with its sentence, empty where nothing is compared yet. Raises UserError."""
+        """The main figure of a table with its sentence, where something is compared, and the pictures of the analyses
+        that ask for it (Analysis.on_dashboard). Raises UserError."""
+        from lightning_tfm.report.analyses.catalog import findings
+        from lightning_tfm.report.blocks import Figures, Main, blocks_of
         from lightning_tfm.report.charts.forest_picture import both
         from lightning_tfm.report.charts.study_forest import forest_of
         from lightning_tfm.report.charts.svg import tag
+        from lightning_tfm.report.pages.document import environment
 
-        found = forest_of(self._table(name).summary)
+        report = self._table(name).summary
+        found = forest_of(report)
+        sections = [s for one, what in findings(report) if one.on_dashboard for s in one.sections(what, report)]
+        pictures = [block for block in blocks_of(sections) if isinstance(block, Main | Figures)]
+        further = str(environment().get_template("macros.html").module.show(pictures))  # type: ignore[attr-defined]
         words = tag("p", tag("strong", escape(found.title)) + " " + tag("span", escape(found.scope), class_="soft"))
-        return words + str(both(found)) if found.lines else ""
+        return (words + str(both(found))) * bool(found.lines) + further
 
     def row(self, name: str, row: str) -> dict[str, Any] | None:
         """What is said of one row of a table, for row.html; None where it has no such row. Raises UserError."""

@@ -39,6 +39,8 @@ class Analysis(Generic[F]):
     """below the table"""
     brief: "Callable[[F, Summary], Sequence[str]]" = nothing
     """below the table in a terminal"""
+    on_dashboard: bool = False
+    """whether the dashboard's page of the study shows the pictures of its sections, below the main figure"""
     json: bool = True
     """whether what was found is in JSON"""
     without_tests: bool = False

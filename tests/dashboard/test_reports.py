@@ -13,9 +13,11 @@ from lightning_tfm.dashboard.reports import OWN, Reports
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storages.backends import JOURNAL, JournalStore
 from lightning_tfm.study.study import LOOKS
+from tests.golden.synthetic import grid
 from tests.helpers.studies import Generator, write_search
 
 ROOT = Path(__file__).resolve().parents[2]
+FIELDS = 'aria-label="The effect of each field"'
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,13 @@ def test_a_study_s_page_begins_with_its_main_figure_in_the_version_of_its_record
     assert answer.text.startswith("<p><strong>") and answer.text.count("<svg") == 2 and "one head" in answer.text
     assert served.get("/study/made/forest", If_None_Match=f'"{now}"').status == 304
     assert served.get("/study/none/forest").status == 404
+
+
+def test_pictures_of_an_analysis_that_asks_for_it_follow_the_main_figure(serve, tmp_path):
+    made = grid(tmp_path, [1, 2])
+    page = serve(made.root).get(f"/study/{made.study.name}/forest").text
+    own, _, further = page.partition(FIELDS)
+    assert further and own.startswith("<p><strong>") and "<figure>" in page and "<table" not in page
 
 
 def test_a_report_asks_beside_itself_for_a_newer_version(serve, made):

@@ -458,4 +458,4 @@ def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> C
     )
 
 
-ANALYSIS = Analysis(key="factors", find=find, sections=sections, lead=lead, notes=notes, brief=notes)
+ANALYSIS = Analysis(key="factors", find=find, sections=sections, lead=lead, notes=notes, brief=notes, on_dashboard=True)
