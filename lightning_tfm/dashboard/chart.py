@@ -28,6 +28,10 @@ class Curve:
     """one of many behind another"""
     band: Sequence[tuple[float, float, float]] = ()
     """(x, lowest, highest) of the curves that this is the mean of"""
+    row: str = ""
+    """whose it is, where the page shows a verdict on it"""
+    steps: int = 0
+    """of its whole training"""
     across: dict[str, Points] = field(default_factory=dict)
     """name of another axis -> (step, its value)"""
 
@@ -48,6 +52,8 @@ class Chart:
     """as wide as the page"""
     last: float | None = None
     """where the axis ends at least: the last step"""
+    to: str = ""
+    """name of the curve that others are shown against at first, at the same share of their own training"""
 
     @property
     def choose(self) -> bool:
@@ -58,7 +64,7 @@ class Chart:
         """For JSON; numbers as short as a picture needs them."""
         found: dict[str, Any] = {"title": self.title, "log": self.log, "series": [_series(c) for c in self.curves]}
         found |= {"x0": 0} if not self.dots else {"dots": True}
-        return found | ({"x1": self.last} if self.last else {})
+        return found | ({"x1": self.last} if self.last else {}) | ({"to": self.to} if self.to else {})
 
 
 def _series(curve: Curve) -> dict[str, Any]:
@@ -66,6 +72,7 @@ def _series(curve: Curve) -> dict[str, Any]:
     found |= {key: True for key in ("dashed", "line", "rest") if getattr(curve, key)}
     found |= {"dash": curve.colour // COLOURS} if curve.colour >= COLOURS else {}
     found |= {"band": _short(curve.band)} if curve.band else {}
+    found |= {"row": curve.row, "steps": curve.steps} if curve.row else {}
     return found | ({"across": {key: _short(points) for key, points in curve.across.items()}} if curve.across else {})
 
 

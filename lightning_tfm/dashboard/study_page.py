@@ -216,10 +216,14 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
     table = isinstance(outline.study, Ablation)
     curves = _row_curves(outline, seen) if table else _trial_curves(outline, trials, seen)
     last = max((seen.runs[name_of(p)].steps or 0 for p in outline.runs if name_of(p) in seen.runs), default=0)
-    note = "mean over finished seeds, or over those under way" if table else "every trial; dashed: stopped early"
-    if isinstance(outline.study, Ablation) and outline.study.foreign(outline.study.base_row):
-        note += "; without rows that have another vocabulary than base"
-    dev = Chart("Dev perplexity", curves, note, log=True, big=table, last=float(last) or None)
+    note, to = "every trial; dashed: stopped early", ""
+    if isinstance(outline.study, Ablation):
+        base_row = outline.study.base_row
+        base = next((curve.name for curve in curves if curve.row == base_row and len(curves) > 1), "")
+        at = f"against {base} at the same share of each row’s own training; " * bool(base)
+        note, to = f"{at}mean over finished seeds, or over those under way", base
+        note += "; without rows that have another vocabulary than base" * bool(outline.study.foreign(base_row))
+    dev = Chart("Dev perplexity", curves, note, log=True, big=table, last=float(last) or None, to=to)
     found = {"chart-dev": dev} if curves else {}
     if isinstance(outline.study, Search) and (history := _history(outline.study, trials)):
         name = next(iter(outline.study.objectives))
@@ -244,7 +248,9 @@ def _row_curves(outline: Outline, seen: Seen) -> list[Curve]:
     found = []
     for row, views in by_row.items():
         chosen = [view for view in views if view.state == "finished"] or views
-        found.append(mean_curve(labels[row] or row, colours[row], [list(view.curve) for view in chosen], PPL.mean))
+        curve = mean_curve(labels[row] or row, colours[row], [list(view.curve) for view in chosen], PPL.mean)
+        steps = chosen[0].steps or int(max(view.curve[-1][0] for view in chosen))
+        found.append(replace(curve, row=row, steps=steps))
     return found
 
 

@@ -309,6 +309,26 @@ def test_a_drag_shows_a_part_and_a_click_in_the_key_hides_a_curve(open_page):
     assert page.locator(".toggles button").count() > 3
 
 
+def test_a_study_s_curves_are_differences_to_base_until_the_raw_ones_are_asked_for(open_page):
+    page = open_page("", "/study/other")
+    drawn = """() => {
+      const {data, shown, drawn: {scales}} = charts.get('chart-dev'), last = s => s.points.at(-1);
+      const named = name => data.series.find(s => s.name === name), to = named(data.to);
+      const row = shown.find(s => s.name !== data.to), own = named(row.name);
+      return {distr: scales.y.distr, whole: [to, own].map(s => last(s)[0] === s.steps), end: last(row),
+        raw: last(own)[1] / last(to)[1], names: shown.map(s => s.name)};
+    }"""
+    chart, now = page.locator("#chart-dev"), page.evaluate(drawn)
+    assert now["distr"] == 4 and all(now["whole"]) and "base" not in now["names"]
+    assert now["end"] == pytest.approx([100, 100 * (now["raw"] - 1)])
+    assert " %" in chart.locator(".readout").inner_text() and not chart.get_by_role("button", name="base").is_visible()
+    assert not chart.get_by_label("logarithmic").is_visible()
+    chart.get_by_label("raw curves").check()
+    now = page.evaluate(drawn)
+    assert now["distr"] == 3 and "base" in now["names"] and now["end"][0] > 1
+    assert chart.get_by_role("button", name="base").is_visible() and " %" not in chart.locator(".readout").inner_text()
+
+
 def test_charts_smooth_change_their_axes_and_are_read_by_keyboard(open_page):
     page = open_page("finished")
     chart, now = page.locator("#chart-loss"), lambda: page.evaluate(OF, "chart-loss")

@@ -2,11 +2,21 @@
 'use strict';
 const DASHES = [[], [7, 3], [2, 3], [8, 3, 2, 3]];
 const css = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
-const kind = series => series.rest ? 'rest' : 'g' + series.colour;
+// the class of a line's colour: its verdict's, where the page's main figure has one
+const kind = series => {
+  const style = series.row && one('#forest [data-row="' + CSS.escape(series.row) + '"] > g')?.getAttribute('class');
+  return style && !['plain', 'untested'].includes(style) ? style : series.rest ? 'rest' : 'g' + series.colour;
+};
+const dashes = series => /^g\d/.test(kind(series)) ? series.dash ?? 0 : 0;  // a verdict's colour is of many lines
+const colour = series => css(kind(series) === 'rest' ? 'open' : kind(series));
 const short = value => {
   const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1).replace('.0e', 'e').replace('e+', 'e');
-  return size >= 1000 && value % 100 === 0 ? value / 1000 + 'K' : String(+value.toPrecision(4));
+  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1).replace('.0e', 'e').replace('e+', 'e').replaceAll('-', '−');
+  return (size >= 1000 && value % 100 === 0 ? value / 1000 + 'K' : String(+value.toPrecision(4))).replace('-', '−');
+};
+const percent = value => {
+  const round = Math.abs(value) >= 9.95 ? Math.round(value) : +value.toFixed(1);
+  return (round > 0 ? '+' : '') + short(round) + ' %';
 };
 
 // on a logarithmic axis, as many round numbers as are of use
@@ -20,6 +30,19 @@ function ticks(low, high) {
   const raw = (high - low) / 5, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].find(m => m * power >= raw * .999) * power, first = Math.ceil(low / step - 1e-9);
   return Array.from({length: Math.floor(high / step + 1e-9) - first + 1}, (_, i) => +((first + i) * step).toPrecision(12));
+}
+
+// on an axis that is logarithmic on both sides of zero, from there outwards, apart from each other
+function bothWays(u, low, high) {
+  const found = [0];
+  for (const side of [1, -1]) {
+    let last = u.valToPos(0, 'y');
+    for (let e = -1; e < 7; e++) for (const m of [1, 2, 5]) {
+      const value = side * m * 10 ** e, y = u.valToPos(value, 'y');
+      if (value >= low && value <= high && Math.abs(y - last) >= 22) { found.push(value); last = y; }
+    }
+  }
+  return found.sort((a, b) => a - b);
 }
 
 function smoothed(points, weight) {
@@ -47,12 +70,13 @@ function nearest(points, x) {
 
 class Chart {
   constructor(figure) {
-    for (const part of ['plot', 'readout', 'pick', 'logs', 'toggles', 'whole']) this[part] = one('.' + part, figure);
+    for (const part of ['plot', 'readout', 'pick', 'logs', 'toggles', 'whole', 'raw']) this[part] = one('.' + part, figure);
     this.drawn = this.at = this.zoom = this.near = null;
     this.hidden = new Set();
     this.show(JSON.parse(one('script[type="application/json"]', figure).textContent));
     this.pick?.addEventListener('change', () => this.draw());
     this.logs?.addEventListener('change', () => this.draw());
+    this.raw?.addEventListener('change', () => { this.zoom = this.at = null; this.draw(); });
     this.whole.addEventListener('click', () => this.within(null));
     this.plot.addEventListener('keydown', event => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.plot);
@@ -60,9 +84,9 @@ class Chart {
 
   show(data) {
     this.data = data;
-    const names = data.series.map(s => s.name), before = this.pick?.value;
-    if (names.join('|') !== this.names) {
-      this.names = names.join('|');
+    const names = data.series.map(s => s.name), before = this.pick?.value, keys = data.series.map(s => kind(s) + s.name).join('|');
+    if (keys !== this.keys) {
+      this.keys = keys;
       this.pick?.replaceChildren(new Option('all', ''), ...names.map(name => new Option(name, name)));
       if (names.includes(before)) this.pick.value = before;
       this.toggles?.replaceChildren(...data.series.map(s => this.toggle(s)));
@@ -74,7 +98,7 @@ class Chart {
   toggle(series) {
     const entry = document.createElement('li'), button = document.createElement('button'), mark = document.createElement('span');
     mark.className = kind(series);
-    mark.textContent = this.data.dots && !series.line ? '● ' : series.dashed ? '╍ ' : ['━ ', '╍ ', '┅ ', '┉ '][series.dash ?? 0];
+    mark.textContent = this.data.dots && !series.line ? '● ' : series.dashed ? '╍ ' : ['━ ', '╍ ', '┅ ', '┉ '][dashes(series)];
     mark.setAttribute('aria-hidden', 'true');
     const name = document.createElement('bdi'), press = () => button.setAttribute('aria-pressed', String(!this.hidden.has(series.name)));
     name.textContent = series.name;
@@ -93,6 +117,10 @@ class Chart {
   // what is drawn: of each series its points over the chosen axis, and smoothed ones in front of them
   lines() {
     const weight = this.data.dots ? 0 : +(one('.smooth')?.value ?? 0), axis = one('.across')?.value ?? 'step', log = this.log;
+    if (this.against) return this.data.series.filter(s => s !== this.against && !this.hidden.has(s.name)).map(s => {
+      const points = this.differences(s);
+      return {...s, points, front: weight ? smoothed(points, weight) : null, band: []};
+    }).filter(s => s.points.length);
     return this.data.series.filter(s => !this.hidden.has(s.name) && (axis === 'step' || s.across?.[axis])).map(s => {
       const over = points => points.filter(p => !log || p[1] > 0).map(([x, ...ys]) => [axis === 'step' ? x : at(s.across[axis], x), ...ys]);
       const points = over(s.points);
@@ -100,27 +128,39 @@ class Chart {
     }).filter(s => s.points.length);
   }
 
+  // how far a curve is from that which others are shown against, at the same share of its own training, in percent
+  differences(s) {
+    const level = this.against.points.map(([x, y]) => [x / this.against.steps, Math.log(y)]), known = level.at(-1)[0];
+    return s.points.map(([x, y]) => [x / s.steps, Math.log(y)]).filter(([x]) => x >= level[0][0] && x <= known)
+      .map(([x, y]) => [100 * x, 100 * Math.expm1(y - at(level, x))]);
+  }
+
   draw() {
     const width = this.plot.clientWidth;
     if (!width) return;
-    this.log = this.logs ? this.logs.checked : this.data.log;
+    this.against = this.raw && !this.raw.checked ? this.data.series.find(s => s.name === this.data.to) : null;
+    if (this.logs) this.logs.parentNode.hidden = !!this.against;
+    this.log = !this.against && (this.logs ? this.logs.checked : this.data.log);
     this.shown = this.lines();
+    if (this.toggles) [...this.toggles.children].forEach((entry, i) => { entry.hidden = this.data.series[i] === this.against; });
     this.drawn?.destroy();
     this.drawn = null;
     if (!this.shown.length) {
       this.readout.textContent = 'nothing yet';
       return;
     }
-    this.named = this.shown.length <= 6 && width > 420 && this.shown.length > 1;
-    const right = this.named ? Math.min(width / 4, 6.3 * Math.max(...this.shown.map(s => s.name.length)) + 10) : 12;
+    this.named = 12 * this.shown.length <= this.plot.clientHeight - 40 && width > 420 && this.shown.length > 1;
+    const right = this.named ? Math.min(width / 4, 6.3 * Math.max(...this.shown.map(s => s.name.length)) + 16) : 20;
     const {columns, series, bands} = this.columns();
     const axis = {stroke: css('soft'), grid: {stroke: css('rule'), width: .6}, ticks: {show: false}, font: '11px system-ui, sans-serif'};
-    const labels = (u, values) => values.map(short), log = this.log;
+    const [across, up] = this.against ? [v => short(v) + ' %', v => v ? percent(v) : this.data.to] : [short, short], log = this.log;
+    const last = this.shown.map(s => Math.abs(s.points.at(-1)[1])), around = Math.min(2, Math.max(...last) / 5) || 1;
+    const splits = this.against ? (u, i, low, high) => bothWays(u, low, high) : log ? (u, i, low, high) => ticks(low, high) : null;
     this.drawn = new uPlot({
       width, height: this.plot.clientHeight, padding: [8, right, 0, 0], legend: {show: false}, focus: {alpha: .15}, series, bands,
-      scales: {x: {time: false}, y: {distr: log ? 3 : 1, range: (u, low, high) => this.range(low, high)}},
-      axes: [{...axis, size: 26, gap: 4, space: 90, values: labels},
-        {...axis, size: 48, gap: 5, space: 36, values: labels, ...(log ? {splits: (u, i, low, high) => ticks(low, high), filter: (u, splits) => splits} : {})}],
+      scales: {x: {time: false}, y: {distr: this.against ? 4 : log ? 3 : 1, asinh: around, range: (u, low, high) => this.range(low, high)}},
+      axes: [{...axis, size: 26, gap: 4, space: 90, values: (u, values) => values.map(across)},
+        {...axis, size: 56, gap: 5, space: 36, values: (u, values) => values.map(up), ...(splits ? {splits, filter: (u, all) => all} : {})}],
       cursor: {y: false, points: {show: false}, drag: {setScale: false, dist: 8}, bind: {dblclick: () => () => this.within(null)}},
       hooks: {draw: [u => this.ends(u)], setCursor: [u => this.look(u)], setSelect: [u => this.select(u)]},
     }, columns, this.plot);
@@ -140,15 +180,15 @@ class Chart {
       return series.push({pxAlign: 0, points: {show: false}, ...look}) - 1;
     };
     for (const s of this.shown) {
-      const colour = css(s.rest ? 'open' : 'g' + s.colour), dots = this.data.dots && !s.line;
-      const dash = s.dashed ? [6, 4] : DASHES[s.dash ?? 0];
+      const stroke = colour(s), dots = this.data.dots && !s.line;
+      const dash = s.dashed ? [6, 4] : DASHES[dashes(s)];
       if (s.band.length) {
         const edge = {stroke: 'transparent', auto: few}, pair = [add(s.band, 2, edge), add(s.band, 1, edge)];
-        bands.push({series: pair, fill: () => few || this.near === s.name ? colour + '28' : 'transparent'});
+        bands.push({series: pair, fill: () => few || this.near === s.name ? stroke + '28' : 'transparent'});
       }
-      if (s.front) add(s.points, 1, {stroke: colour + '48', width: 1, dash});
-      const points = {show: dots || s.points.length === 1, size: 6, stroke: colour, fill: colour, width: 0};
-      const look = {stroke: colour, width: s.rest ? 1 : 1.6, dash, points, ...(dots ? {paths: () => null} : {})};
+      if (s.front) add(s.points, 1, {stroke: stroke + '48', width: 1, dash});
+      const points = {show: dots || s.points.length === 1, size: 6, stroke, fill: stroke, width: 0};
+      const look = {stroke, width: s.rest ? 1 : 1.6, dash, points, ...(dots ? {paths: () => null} : {})};
       s.column = add(s.front ?? s.points, 1, look);
     }
     return {columns: uPlot.join(tables), series, bands};
@@ -160,6 +200,7 @@ class Chart {
       [low, high] = [Math.min(low ?? y, y), Math.max(high ?? y, y)];
     }
     if (low === null) return this.log ? [1, 10] : [0, 1];
+    if (this.against) return [1.1 * Math.min(low, 0), 1.1 * Math.max(high, 0)];
     if (this.log) {
       const pad = high / low > 1 + 1e-6 ? (high / low) ** .05 : 1.5;
       return [low / pad, high * pad];
@@ -173,8 +214,8 @@ class Chart {
     this.zoom = zoom;
     this.whole.hidden = !zoom;
     if (!this.drawn) return;
-    const xs = this.drawn.data[0], first = Math.min(xs[0], this.data.x0 ?? Infinity);
-    const last = Math.max(xs.at(-1), one('.across')?.selectedIndex ? -Infinity : this.data.x1 ?? -Infinity);
+    const xs = this.drawn.data[0], first = Math.min(xs[0], this.against ? Infinity : this.data.x0 ?? Infinity);
+    const end = this.against ? 100 : one('.across')?.selectedIndex ? -Infinity : this.data.x1 ?? -Infinity, last = Math.max(xs.at(-1), end);
     const [min, max] = zoom ?? (first === last ? [first - .5, last + .5] : [first, last]);
     this.drawn.batch(u => {
       u.setScale('x', {min, max});
@@ -190,20 +231,26 @@ class Chart {
 
   // the names of curves where they end, apart from each other
   ends(u) {
+    const {ctx, bbox} = u, right = bbox.left + bbox.width, line = (x, y, to, end) => ctx.stroke(new Path2D(`M${x} ${y}L${to} ${end}`));
+    ctx.setLineDash([]);
+    ctx.strokeStyle = css('fg');
+    if (this.against) line(bbox.left, u.valToPos(0, 'y', true), right, u.valToPos(0, 'y', true));
     if (!this.named) return;
-    const {ctx, bbox} = u, scale = devicePixelRatio, step = 12 * scale, labels = [];
+    const scale = devicePixelRatio, step = 12 * scale, labels = [];
     for (const s of this.shown) {
       const end = (s.front ?? s.points).at(-1), y = u.valToPos(end[1], 'y', true);
       labels.push({s, y: Math.min(bbox.top + bbox.height, Math.max(bbox.top, y))});
     }
-    labels.sort((a, b) => a.y - b.y).forEach((l, i) => { if (i) l.y = Math.max(l.y, labels[i - 1].y + step); });
-    const over = Math.max(0, labels.at(-1).y - bbox.top - bbox.height);
+    labels.sort((a, b) => a.y - b.y).forEach((l, i) => { l.from = l.y; if (i) l.y = Math.max(l.y, labels[i - 1].y + step); });
+    labels.toReversed().reduce((most, l) => (l.y = Math.min(l.y, most)) - step, bbox.top + bbox.height);
     ctx.save();
     Object.assign(ctx, {font: 11 * scale + 'px system-ui, sans-serif', textAlign: 'left', textBaseline: 'middle'});
-    for (const {s, y} of labels) {
-      ctx.fillStyle = css(s.rest ? 'open' : 'g' + s.colour);
+    const length = Math.floor(this.plot.clientWidth / 24);
+    for (const {s, y, from} of labels) {
+      ctx.fillStyle = ctx.strokeStyle = colour(s);
       ctx.globalAlpha = this.near && this.near !== s.name ? .3 : 1;
-      ctx.fillText(s.name.slice(0, Math.floor(this.plot.clientWidth / 24)), bbox.left + bbox.width + 6 * scale, y - over);
+      line(right, from, right + 8 * scale, y);
+      ctx.fillText(s.name.length > length ? s.name.slice(0, length - 1) + '…' : s.name, right + 11 * scale, y);
     }
     ctx.restore();
   }
@@ -238,8 +285,8 @@ class Chart {
       if (p && (!picked || s.name === picked)) values.push([s.name, p[1]]);
     }
     const mine = values.filter(([name]) => name === this.near), some = (mine.length ? mine : values).slice(0, 6), rest = values.length - some.length;
-    const words = some.map(([name, y]) => (this.shown.length > 1 ? name + ' ' : '') + short(y)).join(', ');
-    this.readout.textContent = (this.at === null ? 'last: ' : short(this.at) + ': ') + words + (rest > 0 && !mine.length ? ', and ' + rest + ' more' : '');
+    const number = this.against ? percent : short, words = some.map(([name, y]) => (this.shown.length > 1 ? name + ' ' : '') + number(y)).join(', ');
+    this.readout.textContent = (this.at === null ? 'last: ' : short(this.at) + (this.against ? ' %: ' : ': ')) + words + (rest > 0 && !mine.length ? ', and ' + rest + ' more' : '');
     this.plot.setAttribute('aria-label', this.data.title + ', ' + this.readout.textContent);
   }
 

@@ -152,6 +152,7 @@ async function forest() {
   if (answer.status !== 200) return;
   forestTag = (answer.headers.get('ETag') || '').replaceAll('"', '');
   place.innerHTML = await answer.text();
+  charts.forEach(chart => chart.show(chart.data));  // in the colours of its verdicts
 }
 forest();
 

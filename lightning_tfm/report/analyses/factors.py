@@ -431,10 +431,10 @@ def _forest(found: FactorSummary, metrics: Sequence[str]) -> Forest:
 
 def _entry(e: Effect) -> Entry:
     metric = METRICS[e.metric]
-    ends = (None if v is None else metric.shown(v) for v in (e.lower, e.upper))
-    found = Verdict.WORSE if e.estimate * metric.side > 0 else Verdict.BETTER
-    word = found if stands_out(e) else Verdict.UNDECIDED
-    return Entry(metric.shown(e.estimate), *ends, Verdict.UNTESTABLE if e.p is None else word)
+    lower, upper = (None if v is None else metric.shown(v) for v in (e.lower, e.upper))
+    side = Verdict.WORSE if e.estimate * metric.side > 0 else Verdict.BETTER
+    word = side if stands_out(e) else Verdict.UNDECIDED
+    return Entry(metric.shown(e.estimate), lower, upper, Verdict.UNTESTABLE if e.p is None else word)
 
 
 def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> Chart:
