@@ -1,4 +1,4 @@
-"""What the program says to its users is in the field's words: messages, help, tables, pages."""
+"""Words of the package."""
 
 import ast
 import re
@@ -9,6 +9,7 @@ import pytest
 
 from lightning_tfm.cli.arguments import documentation
 from lightning_tfm.config import Model
+from lightning_tfm.plural_words import plural
 
 PACKAGE = Path(__file__).parents[1] / "lightning_tfm"
 HASHED = {f"data/{name}.py" for name in ("builtin", "lexicon", "chains", "trees", "treebank")}
@@ -79,3 +80,22 @@ def test_a_private_word_is_seen():
     found = list(said('def f():\n    """A piece."""\n    raise E(f"{n} pieces a second")\n'))
     assert found == [" pieces a second"] and len(private(found[0])) == 1 and private("over the memory")
     assert not private("data.tokenizer=pieces")
+
+
+@pytest.mark.parametrize(("n", "said"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs"), (10_000, "10,000 runs")])
+def test_one_is_singular(n, said):
+    assert plural(n, "run") == said
+
+
+def test_no_verb_counts_runs_threads_or_devices_without_their_number():
+    """Where one is possible."""
+    counts = re.compile(
+        r"\{[^{}]*(?:len\(|count|runs|devices|get_num_threads)[^{}]*\} (?:runs|threads|devices|files)\b"
+    )
+    found = [
+        line.strip()
+        for path in (PACKAGE / "cli").glob("*.py")
+        for line in path.read_text().splitlines()
+        if counts.search(line)
+    ]
+    assert found == []

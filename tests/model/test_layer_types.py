@@ -1,4 +1,4 @@
-"""The layer types that ship, each held to its formula; to the suite of users' own: test_suites."""
+"""The layer types that ship, each held to its formula; to the suite of users' own: test_positions."""
 
 import pytest
 import torch

@@ -1,7 +1,8 @@
-"""The schemes that ship with the package, each held to its formula; to the suite of users' own: test_suites."""
+"""Positions, types of layer, and the suites that users are given."""
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ from lightning_tfm.config import Experiment, Model, training_identity
 from lightning_tfm.model.attention import SelfAttention
 from lightning_tfm.model.positions import PositionSizes, Shaw, find_scheme, look_up, sinusoids, t5_bucket
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.registry import SCHEMES
-from lightning_tfm.testing import SchemeSuite
+from lightning_tfm.registry import ATTENTIONS, FEED_FORWARDS, KINDS, LAYERS, NORMS, SCHEMES
+from lightning_tfm.testing import AttentionSuite, FeedForwardSuite, LayerSuite, NormSuite, SchemeSuite
+from lightning_tfm.testing.model import ModelSuite
 
 
 def order_matters(positions: str) -> float:
@@ -138,3 +140,54 @@ def test_a_clipping_distance_enters_a_name_only_where_it_acts():
 
     assert named(clip=4) == named() and named(positions="t5", clip=4) == named(positions="t5")
     assert named(positions="shaw", clip=16) == named(positions="shaw") != named(positions="shaw", clip=4)
+
+
+SUITES = {SCHEMES.field: SchemeSuite, FEED_FORWARDS.field: FeedForwardSuite}
+SUITES |= {NORMS.field: NormSuite, LAYERS.field: LayerSuite, ATTENTIONS.field: AttentionSuite}
+SLOW = (
+    "relu gelu relu2 geglu layer attention gru separable dilated restricted learned_scaled kerple fire shaw t5 softmax "
+    "sigmoid differential"
+).split()
+"""what differs little from another that is held to its suite each time"""
+OF_SUITES: dict[str, dict[str, Any]] = {
+    "gru": {"layer_width": "parameters"},
+    "convolution": {"layer_width": "parameters", "kernel": 4},
+    "restricted": {"neighbourhood": 3},
+    "shaw_values": {"clip": 3},
+    "mean": {"attention_where": "cross"},  # within one text it would see no order
+}
+OTHERS = [
+    (SCHEMES, "sinusoidal", {"sinusoid_layout": "concatenated"}),
+    (LAYERS, "restricted", {"neighbourhood": 4, "kv_heads": 1, "qk_norm": True}),
+]
+
+
+def suite_of(field: str, name: str, sizes: dict[str, Any]) -> type[ModelSuite]:
+    suite = SUITES[field]
+    named = next(key for key in suite.__annotations__ if key != "sizes")
+    made: type[ModelSuite] = type("Shipped", (suite,), {named: name, "sizes": replace(suite.sizes, **sizes)})
+    return made
+
+
+def cases() -> list[Any]:
+    found = [(field, name, OF_SUITES.get(name, {})) for field in SUITES for name in KINDS[field]]
+    found += [(kind.field, name, sizes) for kind, name, sizes in OTHERS]
+    params = []
+    for field, name, sizes in found:
+        marks = [pytest.mark.long] * (name in SLOW and sizes == OF_SUITES.get(name, {}))
+        checks = [check for check in dir(SUITES[field]) if check.startswith("test_")]
+        params += [pytest.param(field, name, sizes, check, marks=marks) for check in checks]
+    return params
+
+
+@pytest.mark.parametrize(("field", "name", "sizes", "check"), cases())
+def test_what_ships_passes_its_suite(field: str, name: str, sizes: dict[str, Any], check: str) -> None:
+    getattr(suite_of(field, name, sizes)(), check)()
+
+
+@pytest.mark.parametrize("field", SUITES)
+def test_a_part_that_ships_counts_its_parameters(field: str) -> None:
+    model = Model()
+    for name, part in KINDS[field].items():
+        suite = suite_of(field, name, {})()
+        assert suite.parameters(replace(model, **{field.partition(".")[2]: name})) is not None, part

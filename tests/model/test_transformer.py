@@ -1,12 +1,25 @@
-"""Shapes, tying and initial weights of the built model. Masks, and what else every scheme must hold: test_positions."""
+"""The model: its outputs, gradients, norms and feed-forward networks."""
 
 import math
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.autograd import gradcheck
+from torch.func import functional_call
+from torch.nn import functional as F
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend
+from lightning_tfm.model.dropout import masks_set
+from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
+from lightning_tfm.model.norms import Norm, RMSNorm, make_norm
+from lightning_tfm.model.positions import PositionSizes, find_scheme
+from lightning_tfm.model.transformer import Residual, Transformer
+from lightning_tfm.registry import SCHEMES, gated_width
+from lightning_tfm.testing import NormSuite
+from lightning_tfm.training.loss import smoothed_nll
 
 B, S, T, V = 2, 7, 5, 31
 SIZES = {"N": 3, "d_model": 38, "d_ff": 41, "h": 11, "d_k": 26, "d_v": 13, "max_positions": 37}
@@ -135,3 +148,148 @@ def test_only_what_writes_into_the_residual_stream_is_scaled():
             assert torch.allclose(scaled[name] * math.sqrt(factor), p, rtol=1e-6, atol=0), name
         else:
             assert torch.equal(scaled[name], p), name
+
+
+H, K, DV = 3, 4, 2
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention(causal, masked, biased):
+    allowed = torch.ones(B, 1, 1, S, dtype=torch.bool)
+    allowed[1, ..., 5:] = False
+    bias = normal(B, H, S, S) if biased else None
+
+    def attention(q, k, v, *more):
+        return attend(q, k, v, allowed if masked else None, causal, more[0] if more else None)
+
+    inputs = (normal(B, H, S, K), normal(B, H, S, K), normal(B, H, S, DV))
+    assert gradcheck(attention, inputs if bias is None else (*inputs, bias))
+
+
+NARROW = Model(d_model=11, h=H, d_k=K, d_v=DV, attention_bias=True)
+
+
+@pytest.mark.parametrize("positions", [None, "rotary", "shaw", "shaw_values", "t5", "alibi", "kerple", "fire"])
+def test_multi_head_self_attention(positions):
+    scheme = find_scheme(positions)(PositionSizes(11, H, K, 13, "interleaved", d_v=DV)) if positions else None
+    layer = SelfAttention(NARROW, scheme).double()
+    for p in layer.parameters():
+        torch.nn.init.normal_(p, std=0.5)
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run(x, *weights):
+        return functional_call(layer, dict(zip(names, weights, strict=True)), (x, None, True))
+
+    assert gradcheck(run, (normal(B, T, 11), *layer.parameters()))
+
+
+def test_multi_head_cross_attention():
+    layer = CrossAttention(NARROW).double()
+    allowed = torch.ones(B, 1, 1, S, dtype=torch.bool)
+    allowed[0, ..., 4:] = False
+
+    def run(x, memory):
+        return layer(x, *layer.keys_values(memory), allowed)
+
+    assert gradcheck(run, (normal(B, T, 11), normal(B, S, 11)))
+
+
+@pytest.mark.parametrize("positions", sorted(SCHEMES))
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_whole_model_with_loss_and_dropout(positions, norm):
+    config = Model(
+        N=1, d_model=4, d_ff=5, h=2, d_k=2, d_v=3, P_drop=0.3, positions=positions, max_positions=7, norm=norm,
+        norm_eps=1e-3, attention_bias=True, target_spaces=2,
+    )  # fmt: skip
+    model = Transformer(config, 7).double()
+    source, target = torch.tensor([[4, 5, 6, 3], [5, 3, 0, 0]]), torch.tensor([[2, 6, 4], [2, 5, 5]])
+    wanted = torch.tensor([6, 4, 3, 5, 5, 3])
+    keep = torch.rand(8, 2, 4, 4, dtype=torch.float64).gt(0.3) / 0.7
+    masks = list(zip(model.dropouts(), [*keep[:3], *keep[:4, :, :3]], strict=True))
+    names = [name for name, _ in model.named_parameters()]
+
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self):
+            with masks_set(masks):
+                hidden = self.model.hidden(source, target, (source != 0)[:, None, None, :])
+            return smoothed_nll(hidden.flatten(0, 1), self.model.embedding_WD, wanted, 0.1, "vocabulary")[0]
+
+    loss = Loss()
+
+    def run(*weights):
+        return functional_call(loss, {f"model.{n}": w for n, w in zip(names, weights, strict=True)}, ())
+
+    weights = tuple((p + 0.2 * torch.randn_like(p)).detach().requires_grad_() for p in model.parameters())
+    assert gradcheck(run, weights, fast_mode=True)
+
+
+class MixesRows(Norm):
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.gain * (x_BTD - x_BTD.mean(0))
+
+
+def test_a_norm_of_the_batch_is_caught():
+    broken = type("TestOne", (NormSuite,), {"norm_kind": f"{__name__}.MixesRows"})()
+    with pytest.raises(AssertionError, match="by itself is off"):
+        broken.test_every_position_stands_alone()
+    with pytest.raises(UserError, match=r"must derive from Norm \(lightning_tfm\.model\.norms\)"):
+        make_norm(Model(norm_kind="torch.nn.Linear"))
+
+
+def test_rms_is_its_formula_and_float32_under_autocast():
+    norm, x = RMSNorm(6, 0.25).double(), torch.randn(2, 3, 6, dtype=torch.float64)
+    norm.weight.data.uniform_(0.5, 2)
+    expected = x / (x.square().mean(-1, keepdim=True) + 0.25).sqrt() * norm.weight
+    torch.testing.assert_close(norm(x), expected, atol=1e-12, rtol=0)
+    assert norm.float()(x.bfloat16()).dtype is torch.float32
+
+
+def test_sandwich_is_a_norm_before_and_one_after_the_sub_layer():
+    residual = Residual(Model(d_model=6, norm="sandwich", P_drop=0.0)).double()
+    x, keep = torch.randn(2, 3, 6, dtype=torch.float64), torch.randint(0, 3, (2, 3, 6)).double()
+    residual.outer_norm.weight.data.uniform_(0.5, 2)
+    expected = x + residual.outer_norm(residual.norm(x).square()) * keep
+    with masks_set([(residual.dropout, keep)]):
+        torch.testing.assert_close(residual(x, torch.square), expected, atol=1e-12, rtol=0)
+
+
+FORMULAS = {
+    "relu": lambda x: x.clamp(min=0),
+    "gelu": lambda x: x * (1 + torch.erf(x / 2**0.5)) / 2,
+    "relu2": lambda x: x.clamp(min=0) ** 2,
+    "swiglu": lambda x: x / (1 + (-x).exp()),
+    "geglu": lambda x: x * (1 + torch.erf(x / 2**0.5)) / 2,
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_each_is_its_formula(name):
+    module, x = make_feed_forward(name, 6, 10).double(), torch.randn(2, 3, 6, dtype=torch.float64)
+    gated = name in ("swiglu", "geglu")
+    W, b = module.W_1.weight, module.W_1.bias
+    if gated:
+        width = gated_width(6, 10)
+        inner = FORMULAS[name](F.linear(x, W[:width], b[:width])) * F.linear(x, W[width:], b[width:])
+    else:
+        inner = FORMULAS[name](F.linear(x, W, b))
+    torch.testing.assert_close(module(x), F.linear(inner, module.W_2.weight, module.W_2.bias), atol=1e-12, rtol=0)
+    assert product_weights(module) == (3 * 6 * gated_width(6, 10) if gated else 2 * 6 * 10)

@@ -1,21 +1,36 @@
-"""The queue: each cell once, each claim one owner, each dead owner one reaper, on the journal and on PostgreSQL."""
+"""The queue, devices, and Optuna's dashboard."""
 
 import json
 import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
 import time
+import urllib.request
+import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue import devices, launch
+from lightning_tfm.queue.devices import Devices, find_devices, how_shared, visible_gpus
 from lightning_tfm.queue.queue import RETRIES, Queue
+from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.sampling import optuna_params
 from lightning_tfm.queue.storages.backends import Storage, find_storage
+from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Paper, Row
+from tests.helpers import launching
+from tests.helpers.browser import chromium
 from tests.helpers.launching import ablation
+from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 
 
@@ -275,3 +290,117 @@ def test_trials_carry_what_the_dashboard_shows(tmp_path: Path) -> None:
     shown = json.loads(json.dumps(trial.user_attrs))
     assert (shown["row"], shown["seed"], shown["run"], shown["attempt"]) == ("r0", 0, "0-0".ljust(64, "0"), 1)
     assert shown["owner"]["pid"] == os.getpid()
+
+
+def test_eight_gpus_by_two_run_four_at_once_on_disjoint_ones(monkeypatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+    found = find_devices(True, 1, 2, 1)
+    assert len(found) == 4 and [found.of(slot) for slot in range(4)] == [
+        list("01"),
+        list("23"),
+        list("45"),
+        list("67"),
+    ]
+    found.assign(2)
+    assert visible_gpus() == ["4", "5"]
+
+
+def test_three_small_runs_share_a_device() -> None:
+    found = Devices(["0", "1"], True, 1, 3)
+    assert len(found) == 6 and [found.of(slot) for slot in range(6)] == [["0"]] * 3 + [["1"]] * 3
+
+
+def test_runs_that_share_a_gpu_are_clients_of_a_daemon_that_runs(monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    monkeypatch.setattr(devices, "USUAL_MPS", tmp_path)
+    assert how_shared().startswith("runs that share a GPU take turns on it: no MPS is running")
+    (tmp_path / "control").touch()
+    assert how_shared() == f"runs that share a GPU are clients of the MPS at {tmp_path}"
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somebody/elses")
+    assert how_shared() == "runs that share a GPU are clients of the MPS at /somebody/elses"
+
+
+@pytest.mark.parametrize(("gpu", "runs"), [(True, 8), (True, 1), (False, 8)])
+def test_a_study_says_how_its_runs_share_a_gpu(gpu, runs, monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(launch, "run_study", lambda job, cells, start: [])
+    launch.work(ablation("shared"), [], tmp_path, Resources(devices=Devices(["0"], gpu, 1, runs)))
+    assert ("runs that share a GPU" in capsys.readouterr().err) == (gpu and runs > 1)
+
+
+def test_too_many_are_refused(monkeypatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(UserError, match="needs 2 GPUs, this machine has 1"):
+        find_devices(True, 1, 2, 1)
+    with pytest.raises(UserError, match="several runs to a device"):
+        find_devices(True, 1, 2, 2)
+
+
+PARAMETERS = {"row": "r3", "seed": "21", r"model\.h": "8"}
+"""of trial 3"""
+
+
+def program() -> str:
+    """The path of optuna-dashboard: $OPTUNA_DASHBOARD, beside our interpreter, or on the PATH."""
+    beside = Path(sys.executable).with_name("optuna-dashboard")
+    found = os.environ.get("OPTUNA_DASHBOARD") or (str(beside) if beside.exists() else shutil.which("optuna-dashboard"))
+    if not found:
+        warnings.warn("NOT TESTED: optuna-dashboard is not installed", stacklevel=1)
+        pytest.skip("pip install optuna-dashboard, in an environment of its own; then OPTUNA_DASHBOARD=its path")
+    return found
+
+
+def train(task: Task) -> None:
+    value = 2.0 + int(task.cell.row[1:])  # r0 to r3
+    leave(task.attempt, ppl=value)
+
+
+@pytest.mark.long
+def test_the_dashboard_shows_a_study_and_its_trials(tmp_path: Path) -> None:
+    dashboard = program()
+    paper = Paper(None, None, None)
+    rows = [Row(f"r{i}", "r", {"model.h": 2**i} if i else {}, paper, "here:1") for i in range(4)]
+    table = replace(ablation("watched"), rows=rows, seeds=[21])
+    with (tmp_path / "shown").open("w") as stream:
+        launching.launch(table, table.cells(), tmp_path, train, stream=stream)
+    journal = tmp_path / "studies" / "watched" / "journal.log"
+    before = journal.read_bytes()
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen([dashboard, str(journal), "--port", str(port)], stdout=log, stderr=log)
+    try:
+        address = f"http://127.0.0.1:{port}/dashboard"
+        _wait_for(address, server, tmp_path / "log")
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+            page = browser.new_page()
+            page.route(lambda url: "127.0.0.1" not in url, lambda route: route.abort())
+            page.set_default_timeout(30_000)
+            page.goto(address, wait_until="domcontentloaded")
+            page.get_by_text("watched").first.click()
+            page.goto(page.url.split("?")[0] + "/trials", wait_until="domcontentloaded")
+            page.get_by_text("Trial 3").first.wait_for()
+            text = page.inner_text("body")
+            page.get_by_text("Trial 3").first.click()
+            page.get_by_text("model.h").first.wait_for()
+            shown = page.inner_text("body")
+            browser.close()
+        assert "Trial 0" in text and "Complete" in text
+        assert all(re.search(rf"{key}\W+{value}\b", shown) for key, value in PARAMETERS.items()), shown
+        assert journal.read_bytes() == before, "looking changes nothing"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
+    def answers() -> bool:
+        assert server.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    wait_for(answers, 60, log.read_text, pause=0.3)

@@ -1,7 +1,9 @@
-"""Processes that we fork, and what the launcher knows of those below it."""
+"""Processes that we fork, ranks of one run, and torchrun: one common end, nothing left behind."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,8 +13,15 @@ from pathlib import Path
 import pytest
 
 import lightning_tfm
+from lightning_tfm.config import Hardware
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.folder import StaleAttempt
+from lightning_tfm.runs.outcome import RunFailed
+from lightning_tfm.runs.process import ranks, torchrun
 from lightning_tfm.runs.process.forking import STOP_SIGNALS, children, forked, held_back, let_come
 from lightning_tfm.runs.process.process_id import start_ticks
+from lightning_tfm.runs.process.ranks import fork_ranks
+from tests.helpers.tiny import metrics, write_corpus
 from tests.helpers.waiting import wait_for
 
 PACKAGE = Path(lightning_tfm.__file__).parent
@@ -142,3 +151,244 @@ def test_children_are_seen_whatever_threads_end_meanwhile() -> None:
             process.kill()
             process.wait()
     assert children() == before
+
+
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class Note:
+    """Writes what a rank sees to a file named by the rank; a class, so that spawned ranks can unpickle it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self) -> None:
+        half = self.folder / f"half{os.getpid()}"
+        half.write_text(json.dumps({name: os.environ[name] for name in NAMES} | {"pid": os.getpid()}))
+        half.rename(self.folder / os.environ["RANK"])
+
+    def read(self, rank: int) -> dict[str, str]:
+        return json.loads((self.folder / str(rank)).read_text())
+
+    def pids(self) -> list[int]:
+        return [int(self.read(int(path.name))["pid"]) for path in self.folder.glob("[0-9]*")]
+
+
+@pytest.fixture
+def note(tmp_path: Path) -> Note:
+    return Note(tmp_path)
+
+
+@pytest.mark.parametrize("spawn", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_ranks_see_torchruns_environment(note: Note, spawn: bool) -> None:
+    if spawn:
+        sys.modules.setdefault(__name__, sys.modules[type(note).__module__])
+    before, there = dict(os.environ), children()  # Python's resource tracker may run since an earlier test
+    fork_ranks(note, 3, threads=1, spawn=spawn)
+    seen = [note.read(rank) for rank in range(3)]
+    assert [(s["RANK"], s["LOCAL_RANK"], s["WORLD_SIZE"]) for s in seen] == [(str(r), str(r), "3") for r in range(3)]
+    assert len({(s["MASTER_ADDR"], s["MASTER_PORT"]) for s in seen}) == 1 and len({s["pid"] for s in seen}) == 3
+    assert dict(os.environ) == before and (spawn or children() == there)  # spawning starts the resource tracker
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "rank 1 of 3: killed by SIGKILL; the other 2 were stopped"),
+        (lambda: sys.exit(7), "rank 1 of 3: SystemExit: 7; the other 2 were stopped"),
+    ],
+)
+def test_the_first_rank_that_dies_takes_the_others_down(note: Note, end, words: str) -> None:
+    def rank() -> None:
+        note()
+        if os.environ["RANK"] == "1":
+            wait_for(lambda: len(note.pids()) == 3)
+            end()
+        time.sleep(60)
+
+    began = time.monotonic()
+    with pytest.raises(RunFailed, match=words):
+        fork_ranks(rank, 3, threads=1)
+    assert time.monotonic() - began < 60, "they would have slept longer"
+    assert len(note.pids()) == 3 and not any(start_ticks(pid) for pid in note.pids())
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "words"),
+    [
+        (FloatingPointError("loss of step 7 is nan"), RunFailed, "rank 1 of 2: FloatingPointError: loss of step 7 is"),
+        (StaleAttempt("replaced by attempt 2"), StaleAttempt, "replaced by attempt 2"),
+        (UserError("no such file"), RunFailed, "no such file"),
+    ],
+)
+def test_a_rank_leaves_its_reason(error: Exception, raised: type[Exception], words: str) -> None:
+    def rank() -> None:
+        if os.environ["RANK"] == "1":
+            raise error
+        time.sleep(60)
+
+    with pytest.raises(raised, match=words) as failed:
+        fork_ranks(rank, 2, threads=1)
+    if isinstance(failed.value, RunFailed):
+        assert failed.value.outcome == ("nan_loss" if isinstance(error, FloatingPointError) else "refused")
+
+
+def test_a_slow_rank_may_finish_its_checkpoint_after_the_others_ended(
+    note: Note, forks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "PATIENCE", 0.1)
+
+    def rank() -> None:
+        try:
+            note()
+            time.sleep(60)
+        except SystemExit:
+            if os.environ["RANK"] == "0":
+                time.sleep(0.6)
+                (note.folder / "saved").touch()
+            raise
+
+    run = forks.start(lambda: fork_ranks(rank, 2, threads=1))
+    wait_for(lambda: len(note.pids()) == 2)
+    os.kill(run, signal.SIGTERM)
+    assert forks.join(run) == 143 and (note.folder / "saved").exists()
+
+
+def test_a_rank_that_ignores_sigterm_is_killed(note: Note, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "PATIENCE", 0.3)
+
+    def rank() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        note()
+        if os.environ["RANK"] == "0":
+            wait_for(lambda: len(note.pids()) == 2)
+            raise SystemExit(1)
+        time.sleep(60)
+
+    with pytest.raises(RunFailed, match="rank 0 of 2: SystemExit: 1"):
+        fork_ranks(rank, 2, threads=1)
+    assert not any(start_ticks(pid) for pid in note.pids())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stop_signal_reaches_every_rank(note: Note, forks, number: int, code: int) -> None:
+    def rank() -> None:
+        try:
+            note()
+            time.sleep(60)
+        except (SystemExit, KeyboardInterrupt):
+            (note.folder / f"saved{os.environ['RANK']}").touch()
+            raise SystemExit(code) from None
+
+    run = forks.start(lambda: fork_ranks(rank, 2, threads=1))
+    wait_for(lambda: len(note.pids()) == 2)
+    os.kill(run, number)
+    assert forks.join(run) == code
+    assert len(list(note.folder.glob("saved*"))) == 2
+    assert not any(start_ticks(pid) for pid in note.pids())
+
+
+def test_no_rank_survives_the_kill_of_its_parent(note: Note, forks) -> None:
+    run = forks.start(lambda: fork_ranks(lambda: (note(), time.sleep(60)), 3, threads=1))
+    wait_for(lambda: len(note.pids()) == 3)
+    forks.kill(run)
+    wait_for(lambda: not any(start_ticks(pid) for pid in note.pids()))
+
+
+def test_handlers_are_put_back(note: Note) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    fork_ranks(note, 1, threads=1)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_ranks_meet_at_the_reserved_port(tmp_path: Path, forks) -> None:
+    def rank() -> None:
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        total = torch.tensor(float(dist.get_rank() + 1))
+        dist.all_reduce(total)
+        (tmp_path / f"sum{dist.get_rank()}").write_text(str(total.item()))
+        dist.destroy_process_group()
+
+    def run() -> None:
+        import torch  # noqa: F401
+
+        fork_ranks(rank, 2, threads=1)
+
+    assert forks.join(forks.start(run)) == 0
+    assert [(tmp_path / f"sum{rank}").read_text() for rank in range(2)] == ["3.0", "3.0"]
+
+
+ROOT = Path(__file__).parents[2]
+SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
+SIZES |= {"data.corpus": "files", "data.vocab_size": 44, "training.tokens": 260, "training.steps": 24}
+SIZES |= {"training.warmup": 8}
+SIZES |= {"evaluation.extra_len": 4, "trainer.log_every": 4, "trainer.threads": 1, "trainer.accelerator": "cpu"}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def options(text: Path, out: Path) -> list[str]:
+    return ["fit", *(f"--{k}={v}" for k, v in (SIZES | {"data.folder": str(text), "out": str(out)}).items())]
+
+
+def on_two_nodes(arguments: list[list[str]]) -> list[tuple[int, str]]:
+    """Exit code and output of torchrun on each node."""
+    port, nodes = free_port(), []
+    for number, argv in enumerate(arguments):
+        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={number}"]
+        command += ["--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+        command += ["-m", "lightning_tfm.cli.main", *argv]
+        nodes.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    try:
+        said = [node.communicate(timeout=200)[0] for node in nodes]
+    finally:
+        for node in nodes:
+            if node.poll() is None:
+                node.terminate()
+                node.wait()
+    return [(node.returncode, text) for node, text in zip(nodes, said, strict=True)]
+
+
+def test_what_torchrun_started_is_the_hardware(monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert torchrun.with_torchrun_ranks(Hardware()) == Hardware(devices=2, num_nodes=3)
+    with pytest.raises(UserError, match="torchrun has started 2"):
+        torchrun.with_torchrun_ranks(Hardware(devices=4))
+
+
+@pytest.mark.long
+def test_two_nodes_train_what_two_processes_train(tmp_path: Path) -> None:
+    text = write_corpus(tmp_path / "text")
+    alone = [sys.executable, "-m", "lightning_tfm.cli.main", *options(text, tmp_path / "alone"), "--trainer.devices=2"]
+    done = subprocess.run(alone, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    together = options(text, tmp_path / "nodes")
+    found = on_two_nodes([together, together])
+    assert [code for code, _ in found] == [0, 0], found
+    (first,), (second,) = ((tmp_path / name).glob("runs/*") for name in ("alone", "nodes"))
+    assert first.name == second.name and metrics(first) == metrics(second)
+    results = [json.loads((run / "result.json").read_text()) for run in (first, second)]
+    assert results[0]["scores"]["dev"]["ppl"] == results[1]["scores"]["dev"]["ppl"]
+    trainer = results[1]["hardware"]["trainer"]
+    assert (trainer["devices"], trainer["num_nodes"], results[1]["hardware"]["processes"]) == (1, 2, 2)
+    assert [said.count("BLEU") > 0 for _, said in found] == [True, False], "rank 0 alone reports"
+    again = on_two_nodes([together, together])
+    assert [code for code, _ in again] == [0, 0] and "is already trained" in again[0][1]
+    assert json.loads((second / "result.json").read_text())["attempts"] == 1
+
+
+@pytest.mark.long
+def test_a_node_with_other_files_is_refused(tmp_path: Path) -> None:
+    text = write_corpus(tmp_path / "text")
+    found = on_two_nodes([options(text, tmp_path / name) for name in ("here", "there")])
+    assert all(code != 0 for code, _ in found)
+    assert all("all nodes must see the same files" in said for _, said in found)

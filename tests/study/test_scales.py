@@ -1,17 +1,31 @@
-"""`--scales 16,8`: the rows of a sweep at several widths, a study each, and their ladder."""
+"""Scales, ratios, and rows of matched compute."""
 
 import json
+import math
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
+import yaml
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.config import Data, Experiment, Miniature, Training, override
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.study import Ablation
-from lightning_tfm.study.study_file import load_as
+from lightning_tfm.model.flops import AttentionPairs, training_flops
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.study.match_compute import FIELDS, PAIRED, measure, solved_lines
+from lightning_tfm.study.ratios import Held, hold, parameters
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply, load_rows
+from lightning_tfm.study.settings import load_experiment
+from lightning_tfm.study.study import Ablation, value_of
+from lightning_tfm.study.study_file import load_as, save
 from lightning_tfm.study.sweeps import read_sweep
+from tests.model.test_size import counted_by_torch
 
-FILE = """
+TWO_ROWS = """
 name: two
 method: grid
 parameters:
@@ -32,8 +46,8 @@ evaluation: {beam: 1}
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "e.yaml").write_text(EXPERIMENT)
-    (tmp_path / "option.yaml").write_text(FILE.replace("WIDTHS", ""))
-    (tmp_path / "file.yaml").write_text(FILE.replace("WIDTHS", "miniature.width: {values: [32, 64]}"))
+    (tmp_path / "option.yaml").write_text(TWO_ROWS.replace("WIDTHS", ""))
+    (tmp_path / "file.yaml").write_text(TWO_ROWS.replace("WIDTHS", "miniature.width: {values: [32, 64]}"))
     return tmp_path
 
 
@@ -56,10 +70,10 @@ def test_an_experiment_without_ratios_gets_them(place, capsys):
 
 
 def test_a_scale_twice_is_refused(place):
-    (place / "file.yaml").write_text(FILE.replace("WIDTHS", "miniature.width: {values: [32, 32]}"))
+    (place / "file.yaml").write_text(TWO_ROWS.replace("WIDTHS", "miniature.width: {values: [32, 32]}"))
     with pytest.raises(UserError, match=r"file.yaml:7: a miniature.width appears twice"):
         read_sweep("file.yaml")
-    (place / "file.yaml").write_text(FILE.replace("WIDTHS", "miniature.width: {values: [32, wide]}"))
+    (place / "file.yaml").write_text(TWO_ROWS.replace("WIDTHS", "miniature.width: {values: [32, wide]}"))
     with pytest.raises(UserError, match=r"miniature.width='wide': expected a whole number"):
         read_sweep("file.yaml")
 
@@ -77,3 +91,243 @@ def test_a_ladder_from_one_command(place, capsys):
     assert "two-64: 4 finished, 0 running, 0 waiting" in capsys.readouterr().err
     assert main(["scaling", "two-64", "two-32", "--format", "json", "--to", "-"]) == 0
     assert list(json.loads(capsys.readouterr().out)["studies"]) == ["two-64", "two-32"]
+
+
+SWEEP = Path(__file__).parents[2] / "sweeps/table3.yaml"
+
+
+def base(width, V, tokens, corpus="files"):
+    return Experiment(
+        data=Data(corpus=corpus, folder="text", vocab_size=V),
+        training=Training(tokens=tokens),
+        miniature=Miniature(width=width, depth=2),
+    )
+
+
+def text_of(pieces, V, per_pair=12.0):
+    """A text of so many target pieces; a smaller share of it needs a little more of them a line."""
+
+    def count(data):
+        given = pieces * data.share * (1.1 - 0.1 * data.share)
+        return int(given if data.corpus == "files" else data.pairs * per_pair), V
+
+    return count
+
+
+@pytest.mark.parametrize(
+    ("width", "V", "tokens", "d", "steps", "warmup", "factor", "pieces"),
+    [(16, 1000, 600, 32, 8000, 320, 1.13, 240_000), (8, 2000, 1500, 64, 12_700, 508, 1.0, 950_000)],
+)
+def test_the_two_regimes(width, V, tokens, d, steps, warmup, factor, pieces):
+    found = hold(base(width, V, tokens), Held(), text_of(2_100_000, V))
+    t, exact = found.base.training, found.base.scaled()
+    assert exact.model.d_model == d and found.parameters == count_parameters(exact.model, V)["total"]
+    assert t.steps == pytest.approx(steps, rel=2e-3) and t.warmup == pytest.approx(warmup, abs=1)
+    assert t.lr_factor == pytest.approx(factor, abs=0.015)
+    assert found.pieces == pytest.approx(pieces, rel=0.01)
+    assert found.pieces / found.parameters == pytest.approx(2.0, rel=0.005)
+    assert t.steps * t.tokens / found.parameters == pytest.approx(40, rel=1e-3)
+    peak = t.lr_factor * d**-0.5 * t.warmup**-0.5
+    assert peak * d == pytest.approx(512**-0.5 * 4000**-0.5 * 512, rel=5e-3)
+    assert math.sqrt(t.warmup / t.steps) == pytest.approx(0.20, abs=1e-3)
+
+
+def test_what_follows_is_said():
+    found = hold(base(16, 1000, 600), Held(), text_of(2_100_000, 1000))
+    assert found.lines[0].startswith("ratios held at 119,936 parameters of base: data.share 0.10")
+    assert "7,996 steps, warm-up 320, lr_factor 1.13" in found.lines[0]
+    assert "2.00 unique and 40.0 training target tokens per parameter, 20.0 epochs;" in found.lines[1]
+    quarter = hold(base(16, 1000, 600), Held(0.25), text_of(2_100_000, 1000))
+    assert quarter.base.data == found.base.data and quarter.base.training.steps == 1999
+    assert "10.0 training target tokens per parameter, 5.0 epochs, 0.25 of the paper's budget" in quarter.lines[1]
+
+
+def test_the_paper_itself_comes_out_at_full_size():
+    """Without a divisor: the paper's steps, warm-up and rate within 4 % (63 million parameters)."""
+    full = replace(base(1, 37_000, 25_000), miniature=Miniature())
+    found = hold(full, Held(), text_of(200e6, 37_000)).base.training
+    assert found.steps == pytest.approx(100_000, rel=0.04) and found.warmup == pytest.approx(4000, rel=0.04)
+    assert found.lr_factor == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "corpus", ["builtin", *(pytest.param(name, marks=pytest.mark.long) for name in ("builtin-lines", "trees"))]
+)
+def test_generated_text_is_as_long_as_asked(corpus):
+    found = hold(base(16, 1000, 600, corpus), Held(), text_of(0, 1000, per_pair=10.4))
+    assert found.base.data.share == 1.0
+    assert found.base.data.pairs * 10.4 == pytest.approx(2 * 119_936, rel=0.005)
+
+
+def test_a_text_too_short_names_the_width_that_it_feeds():
+    with pytest.raises(UserError, match=r"e.yaml:1: .* 310,000 target tokens, and 951,808 are asked for .*width=16"):
+        hold(base(8, 2000, 1500), Held(where="e.yaml:1"), text_of(310_000, 2000))
+    assert parameters(base(16, 2000, 1), 2000) * 2 <= 310_000 < parameters(base(8, 2000, 1), 2000) * 2
+    with pytest.raises(UserError, match="it is too short for any width"):
+        hold(base(8, 2000, 1500), Held(), text_of(1000, 2000))
+
+
+def test_a_number_that_follows_may_not_be_another():
+    given = Held(given={"training.warmup": (300, "e.yaml:3")})
+    with pytest.raises(UserError, match=r"e.yaml:3: .* derives training.warmup \(320\): leave training.warmup=300 out"):
+        hold(base(16, 1000, 600), given, text_of(2_100_000, 1000))
+
+
+@pytest.mark.parametrize(("key", "value"), [("miniature.steps", "50"), ("training.lr_factor", "1.0")])
+@pytest.mark.parametrize("before", [True, False])
+def test_nor_may_one_on_the_command_line_whether_before_or_after_it(key, value, before, tmp_path, monkeypatch, capsys):
+    """The divisor of the steps trained a fiftieth of what was said, and a default went unnoticed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.yaml").write_text(FILE)
+    typed, file = [f"--{key}={value}"], ["--config", "e.yaml"]
+    assert main(["fit", *(typed + file if before else file + typed), "--print_config"]) == 2
+    assert f"command line: miniature.hold=ratios derives {key} (" in capsys.readouterr().err
+    assert main(["plan", str(SWEEP), *file, "--scales", "32", "--seeds", "1", *typed]) == 2
+    assert f"derives {key} (" in capsys.readouterr().err
+
+
+FILE = """
+miniature: {width: 16, depth: 2, hold: ratios}
+data: {corpus: builtin, vocab_size: 120, max_len: 128}
+training: {tokens: 600}
+"""
+
+
+def test_it_prints_plain_numbers_that_it_reads_back(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.yaml").write_text(FILE)
+    assert main(["fit", "--config", "e.yaml", "--print_config"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("# ratios held at ") and "hold:" not in printed
+    (tmp_path / "plain.yaml").write_text(printed)
+    assert main(["fit", "--config", "plain.yaml", "--print_config"]) == 0
+    again = capsys.readouterr().out
+    assert yaml.safe_load(again) == yaml.safe_load(printed)
+    t = load_experiment("plain.yaml").training
+    rows = all_rows()
+    assert apply(load_experiment("plain.yaml"), rows["big"]).training.steps == 3 * t.steps
+    with pytest.raises(UserError, match="takes the text: load what"):
+        load_experiment("e.yaml")
+
+
+def test_it_takes_back_what_was_said_before_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.yaml").write_text(FILE)
+    (tmp_path / "before.yaml").write_text("miniature: {steps: 50}\ntraining: {warmup: 300}\ndata: {pairs: 2700}")
+    assert main(["fit", "--config", "e.yaml", "--print_config"]) == 0
+    alone = capsys.readouterr().out
+    assert main(["fit", "--config", "before.yaml", "--config", "e.yaml", "--print_config"]) == 0
+    assert capsys.readouterr().out == alone
+    assert main(["fit", "--config", "e.yaml", "--config", "before.yaml", "--print_config"]) == 2
+    assert "before.yaml:1: miniature.hold=ratios derives miniature.steps (1)" in capsys.readouterr().err
+    assert main(["plan", str(SWEEP), "--config", "e.yaml", "--seeds", "1", "--rate", "1e9"]) == 0
+    assert capsys.readouterr().out.startswith("ratios held at ")
+
+
+ROOT = Path(__file__).parents[2]
+MINIATURE = load_experiment(ROOT / "experiments/miniature.yaml")
+FILES = ("experiments/layers-equal.yaml", "experiments/modern-equal.yaml")
+SHIPPED = [row for file in FILES for row in load_rows(ROOT / file)]
+
+
+def row(change, key, **asked):
+    return Row("r", "g", change | {key: asked}, Paper(None, None, None), "x.yaml:1")
+
+
+def off(base, solved, key, asked, units):
+    """By how much it misses base, with its size moved by so many units."""
+    unit = getattr(base.miniature, FIELDS[key]) * PAIRED.get(key, 1)
+    moved = solved.change | {key: solved.change[key] + units * unit}
+    return abs(measure(override(base, moved, "x"), asked, "x") - measure(base, asked, "x"))
+
+
+@pytest.mark.parametrize("declared", SHIPPED, ids=lambda row: row.name)
+def test_no_neighbouring_size_is_nearer(declared):
+    solved = declared.on(MINIATURE)
+    ((key, asked),) = solved.ties.items()
+    assert declared.name.endswith(asked["solve"]), "its name says it"
+    best = off(MINIATURE, solved, key, asked, 0)
+    assert best <= off(MINIATURE, solved, key, asked, 1) and best <= off(MINIATURE, solved, key, asked, -1)
+    assert best < 0.005 * measure(MINIATURE, asked, "x")
+
+
+@pytest.mark.parametrize("key", FIELDS)
+@pytest.mark.parametrize("base", [Experiment(), MINIATURE], ids=["full", "miniature"])
+def test_every_field_is_solved_for(base, key):
+    change = {"model.kv_heads": 1} if key != "model.N" else {"model.d_ff": 1024, "model.kv_heads": 1}
+    solved = row(change, key, solve="flops").on(base)
+    best = off(base, solved, key, {"solve": "flops"}, 0)
+    assert best <= off(base, solved, key, {"solve": "flops"}, 1)
+    assert best <= off(base, solved, key, {"solve": "flops"}, -1)
+    assert solved.change[key] > value_of(base, key), "the row is cheaper, so it may be larger"
+
+
+UNFILLED = [row for row in SHIPPED if row.change.get("model.layer") != "restricted"]
+"""a CPU fills fewer than 16 neighbours up, which no formula counts (tests.model.test_size.py has 18)"""
+
+
+@pytest.mark.parametrize("declared", UNFILLED, ids=lambda row: row.name)
+def test_torch_counts_as_many(declared):
+    """Of the solved model, without a padded position."""
+    exact = replace(apply(MINIATURE, declared).scaled(), training=MINIATURE.training)
+    model = replace(exact.model, P_drop=0.0)
+    pairs = AttentionPairs.of(model, torch.full((3,), 17).numpy(), torch.full((3,), 23).numpy())
+    built = Transformer(model, 31).double()
+    assert training_flops(model, 31, 3 * 17, 3 * 23, pairs) == counted_by_torch(built, 17, 23)
+    assert count_parameters(model, 31)["total"] == sum(p.numel() for p in built.parameters())
+
+
+def test_the_study_keeps_the_number_and_why(tmp_path):
+    solved = SHIPPED[0].on(MINIATURE)
+    assert isinstance(solved.change["model.d_ff"], int) and solved.change["model.d_ff"] % 8 == 0
+    assert solved.ties == {"model.d_ff": {"solve": "flops", "pieces": 12}}
+    study = Ablation(
+        name="s", base=MINIATURE, rows=[SHIPPED[0]], seeds=[1], prints=Fingerprints("t", "d"), V=800, store="x"
+    )
+    save(study, tmp_path)
+    assert load_as(Ablation, tmp_path, "s").rows == [solved]
+    (line,) = solved_lines(MINIATURE, [SHIPPED[0]])
+    assert line == "L-lstm-flops: model.d_ff 140 as trained, for base's flops at 12 tokens per sentence: 0.00 % left"
+    assert solved_lines(MINIATURE, [solved]) == [line], "however it was laid on base"
+
+
+def test_what_cannot_be_solved():
+    def refused(change, key, words, base=MINIATURE, **asked):
+        with pytest.raises(UserError, match=words):
+            row(change, key, **asked).on(base)
+
+    refused({"model.tie": "none"}, "model.d_ff", "even with model.d_ff=1 it has more", Experiment(), solve="parameters")
+    refused({}, "training.steps", "does not change its parameters", solve="parameters")
+    refused({"model.d_k": {"tie": "model.d_ff / 32"}}, "model.d_ff", "model.d_k follows model.d_ff", solve="flops")
+    refused({"model.feed_forward": "tests.nowhere.Own"}, "model.d_ff", "only classes that ship", solve="flops")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("solve: {field: model.h, equal: flops}", "solve: field=model.h"),
+        ("solve: {field: model.d_ff, equal: seconds}", "equal='seconds'"),
+        ("solve: {field: model.d_ff}", "the key 'solve.equal' is missing"),
+        ("solve: {field: model.d_ff, equal: flops, pieces: 0}", "pieces=0"),
+        ("solve: {field: model.kv_heads, equal: flops}", "it changes model.kv_heads, which is solved for"),
+    ],
+)
+def test_mistakes_name_the_line(tmp_path, text, words):
+    path = tmp_path / "rows.yaml"
+    path.write_text(f"r: {{group: g, change: {{model.kv_heads: 2}}, {text}}}\n")
+    with pytest.raises(UserError, match=r"rows.yaml:1.*row 'r'") as error:
+        load_rows(path)
+    assert words in str(error.value)
+
+
+def test_plan_says_what_is_left(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert main(["plan", "sweeps/modern-equal.yaml", "--out", str(tmp_path), "--only", "M-gqa-flops"]) == 0
+    assert "M-gqa-flops: model.d_ff 328 as trained" in capsys.readouterr().out
+
+
+def test_a_full_size_row_costs_what_base_costs():
+    base = replace(Experiment(), miniature=Miniature())
+    solved = row({"model.layer": "lstm"}, "model.d_ff", solve="flops").on(base)
+    one, other = (measure(e, {"solve": "flops"}, "x") for e in (apply(base, solved), base))
+    assert one == pytest.approx(other, rel=3e-4)

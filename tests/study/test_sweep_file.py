@@ -1,16 +1,23 @@
-"""Sweep files: the shipped one, and what is refused."""
+"""Sweep files, W&B's schema of them, and the command in them."""
 
+import json
+import os
+import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import lightning_tfm
 from lightning_tfm.cli.train.sweep import only
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import Fingerprints, all_rows
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load, save
-from lightning_tfm.study.sweeps import is_search, read_sweep
+from lightning_tfm.study.sweeps import grid, is_search, read_search, read_sweep
 from lightning_tfm.yaml_files import read_yaml
 
 GOOD = """name: mine
@@ -161,3 +168,112 @@ def test_new_words_enter_a_study_and_old_ones_stay_where_none_come(tmp_path):
     found = save(replace(study, title="New", rows=[rows[0], replace(rows[1], label="a head")]), tmp_path)
     assert load(tmp_path, "s") == found and (found.title, found.rows[1].label) == ("New", "a head")
     assert [cell.training_hash for cell in found.cells()] == hashes
+
+
+PACKAGE = Path(lightning_tfm.__file__).parent
+OF_RESULTS = "status|table|report|resume|dashboard|demo|runs list|study hide|study show|wandb replay"
+
+
+@pytest.mark.parametrize(
+    ("root", "command"),
+    [
+        ("results", "lightning-tfm table mine"),
+        (Path("results"), "lightning-tfm table mine"),
+        ("my results", "lightning-tfm table mine --out 'my results'"),
+        (Path("/there/results"), "lightning-tfm table mine --out /there/results"),
+    ],
+)
+def test_a_place_is_named_where_it_is_not_the_default(root, command):
+    assert with_out("lightning-tfm table mine", root) == command
+
+
+@pytest.mark.parametrize("path", sorted(p for room in ("cli", "queue") for p in (PACKAGE / room).rglob("*.py")))
+def test_no_verb_prints_a_command_that_would_look_elsewhere(path):
+    """Of a run's own folder, or of a word that the reader is to fill in, there is nothing to add."""
+    found = re.compile(
+        rf"f[\"'].*lightning-tfm (?:{OF_RESULTS})\b(?! STUDY)[^\"']*\{{(?!folder|target or group)"
+    ).search
+    said = [line.strip() for line in path.read_text().splitlines() if found(line) and "with_out(" not in line]
+    assert said == []
+
+
+PYTHON = os.environ.get("LIGHTNING_TFM_SWEEPS_PYTHON", "")
+WITH_SWEEPS = pytest.mark.skipif(
+    not PYTHON, reason="set LIGHTNING_TFM_SWEEPS_PYTHON to check against W&B's package `sweeps`"
+)
+SCRIPT = """
+import json, sys, yaml
+from sweeps import SweepConfig, SweepRun, RunState, next_run
+from sweeps.config import schema_violations_from_proposed_config
+config = yaml.safe_load(open(sys.argv[1]))
+violations = schema_violations_from_proposed_config(dict(config))
+runs, found = [], []
+config = SweepConfig(config)
+if sys.argv[2] == "random":
+    config["method"] = "random"
+    config.pop("early_terminate", None)
+for number in range(int(sys.argv[3])):
+    run = next_run(config, runs)
+    if run is None:
+        break
+    run.state = RunState.finished
+    run.summary_metrics = {"dev/ppl": 5.0}
+    runs.append(run)
+    found.append({key: spec["value"] for key, spec in run.config.items()})
+print(json.dumps([list(map(str, violations)), found]))
+"""
+
+
+def theirs(name: str, method: str, count: int) -> tuple[list[str], list[dict]]:
+    command = [PYTHON, "-c", SCRIPT, str(Path("sweeps") / name), method, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    violations, found = json.loads(done.stdout.splitlines()[-1])
+    return violations, found
+
+
+def as_set(points: list[dict]) -> set[str]:
+    return {json.dumps(point, sort_keys=True) for point in points}
+
+
+@pytest.mark.long
+@WITH_SWEEPS
+def test_a_table_is_valid_and_yields_our_runs() -> None:
+    violations, found = theirs("table3.yaml", "grid", 1000)
+    sweep = read_sweep("sweeps/table3.yaml")
+    assert violations == []
+    assert as_set(found) == as_set([{"row": row, "seed": seed} for row in sweep.rows for seed in sweep.seeds])
+
+
+@pytest.mark.long
+@WITH_SWEEPS
+def test_a_grid_is_valid_and_yields_our_points() -> None:
+    violations, found = theirs("heads.yaml", "grid", 1000)
+    assert violations == []
+    assert as_set(found) == as_set(grid(read_search("sweeps/heads.yaml").space(Experiment())))
+
+
+@pytest.mark.long
+@WITH_SWEEPS
+def test_a_search_is_valid_and_draws_from_our_ranges() -> None:
+    violations, found = theirs("search.yaml", "random", 50)
+    assert violations == [] and len(found) == 50
+    for parameter in read_search("sweeps/search.yaml").space(Experiment()):
+        for point in found:
+            value = point[parameter.name]
+            inside = value in parameter.listed if parameter.listed else parameter.low <= value <= parameter.high
+            assert inside, (parameter.name, value)
+
+
+@pytest.mark.long
+@WITH_SWEEPS
+def test_their_controller_refuses_a_tie_and_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "tied.yaml"
+    file.write_text(
+        "method: grid\nmetric: {name: dev/ppl, goal: minimize}\nparameters:\n  model.h: {values: [4, 8]}\n"
+        "  model.d_k: {tie: model.d_model / model.h}\n"
+        'command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]\n'
+    )
+    assert read_search(file).ties
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        theirs(str(file), "grid", 1)
+    assert "invalid hyperparameter configuration: model.d_k" in error.value.stderr

@@ -1,12 +1,22 @@
-"""A study from its sweep file to its table, and what the other verbs make of its runs."""
+"""Commands one after another, at once, and watched."""
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.calling import call
-from tests.helpers.tiny import miniature
+from lightning_tfm.cli.main import main
+from lightning_tfm.cli.train.demo import BEGIN, NEXT
+from lightning_tfm.runs.outcome import EXIT_CODES
+from tests.helpers import held
+from tests.helpers.calling import Call, begin, call
+from tests.helpers.tiny import miniature, write_corpus
+from tests.helpers.waiting import wait_for
 
 SWEEP = """name: tiny
 method: grid
@@ -128,3 +138,180 @@ def test_a_search_ends_with_its_best_configuration_and_its_page(tmp_path):
     assert len(made) == 3
     call("fit", "--config", str(page.with_name("best.yaml")), "--trainer.threads", "1", "--out", str(tmp_path))
     assert sorted(tmp_path.glob("runs/*/result.json")) == made, "its run is there already"
+
+
+ROOT = Path(__file__).parents[2]
+SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
+SIZES |= {
+    "data.corpus": "files",
+    "data.vocab_size": 44,
+    "training.tokens": 200,
+    "training.steps": 900,
+    "training.warmup": 90,
+}
+SIZES |= {"model.positions": held.NAME}
+SIZES |= {"evaluation.extra_len": 4, "trainer.log_every": 10, "trainer.threads": 1, "trainer.accelerator": "cpu"}
+BOTH = """name: both
+method: grid
+parameters:
+  row: {values: [base]}
+  seed: {values: [1]}
+command: [lightning-tfm, fit, "${args}"]
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", ["fit", "sweep"])
+def test_one_run_is_trained_once(tmp_path: Path, forks, first: str, monkeypatch) -> None:
+    monkeypatch.setenv(held.VARIABLE, str(tmp_path / "go"))
+    (tmp_path / "both.yaml").write_text(BOTH)
+    out, text = tmp_path / "out", write_corpus(tmp_path / "text")
+    options = [f"--{k}={v}" for k, v in (SIZES | {"data.folder": str(text), "out": str(out)}).items()]
+    commands = {"fit": ["fit", "--seed=1"], "sweep": ["sweep", str(tmp_path / "both.yaml"), "--workers=1"]}
+    started = {}
+    for name in sorted(commands, key=lambda name: name != first):
+        command = [sys.executable, "-m", "lightning_tfm.cli.main", *commands[name], *options]
+        with (tmp_path / name).open("w") as file:
+            started[name] = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
+        if name == first:
+            wait_for(lambda: list(out.glob("runs/*/progress.json")), 90)
+    if first == "fit":
+        wait_for(lambda: list(out.glob("studies/both/cells/*/*.json")), 90)
+    else:
+        started["fit"].wait(90)
+    (tmp_path / "go").touch()
+    codes = {name: process.wait(200) for name, process in started.items()}
+    said = {name: (tmp_path / name).read_text() for name in commands}
+    assert codes["sweep"] == 0, said
+    if first == "fit":
+        assert codes["fit"] == 0, said
+    else:
+        assert codes["fit"] == EXIT_CODES["owned"] and "is working on this run" in said["fit"], said
+    (run,) = out.glob("runs/*")
+    assert json.loads((run / "result.json").read_text())["attempts"] == 1
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert set(range(10, 901, 10)) <= set(steps) and steps == sorted(steps)
+    assert "base" in said["sweep"] and "1 of 1" in (out / "studies" / "both" / "report.html").read_text()
+
+
+AUTO_SWEEP = """name: tiny
+method: grid
+parameters:
+  row: {values: [base, E-learned]}
+  seed: {values: [7]}
+command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]
+"""
+AUTO = ["--seeds", "auto", "--first-seeds", "2", "--max-seeds", "3", "--workers", "2"]
+
+
+def start(folder: Path, *more: str) -> Call:
+    return begin("sweep", str(folder / "tiny.yaml"), *miniature(folder), "--out", str(folder), *more)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+def test_killed_and_started_again_it_comes_to_the_same_end(tmp_path, how):
+    (tmp_path / "tiny.yaml").write_text(AUTO_SWEEP)
+    first = start(tmp_path, *AUTO)
+    wait_for(lambda: list(tmp_path.glob("runs/*/result.json")) or first.poll() is not None, 120, "a run", pause=0.05)
+    os.kill(first.pid, how)
+    first.wait()
+    looks = tmp_path / "studies/tiny/looks.json"
+    assert json.loads(looks.read_bytes())["first"] == 2  # written before anything runs
+    again = start(tmp_path, "--seeds", "auto", "--workers", "2").wait()
+    assert again.code == 0, again.err
+    record = json.loads(looks.read_bytes())
+    assert record["asked"] is None and record["looks"][0] == {"base": [7, 8], "E-learned": [7, 8]}
+    last = record["looks"][-1]
+    assert last["base"] == last["E-learned"] and len(last["base"]) == len(record["looks"]) + 1
+    assert len(list(tmp_path.glob("runs/*/result.json"))) == 2 * len(last["base"])
+    page = (tmp_path / "studies/tiny/report.html").read_text()
+    assert f"{len(record['looks'])} of at most 2 interim analyses so far" in page
+    assert again.out.splitlines()[-1] == str(tmp_path / "studies/tiny/report.html")
+    fixed = start(tmp_path, "--seeds", "7-9").wait()
+    assert "continue with --seeds auto" in fixed.err and fixed.code == 2
+    wrong = start(tmp_path, "--seeds", "7-9", "--max-seeds", "4").wait()
+    assert "only with --seeds auto" in wrong.err and wrong.code == 2
+
+
+def test_who_works_along_stays_until_the_last_look(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(AUTO_SWEEP)
+    first = start(tmp_path, *AUTO[:-1], "1")
+    wait_for(lambda: list(tmp_path.glob("runs/*")) or first.poll() is not None, 120, "a run", pause=0.05)
+    os.kill(first.pid, signal.SIGSTOP)  # its run goes on; the next one is for whom comes along
+    helper = begin("work", "tiny", "--out", str(tmp_path), "--workers", "1", "--trainer.threads", "1")
+    wait_for(lambda: len(list(tmp_path.glob("runs/*"))) > 1 or helper.poll() is not None, 120, "two runs", pause=0.05)
+    os.kill(first.pid, signal.SIGCONT)
+    helped = helper.wait()
+    assert helped.code == 0, helped.err
+    assert json.loads((tmp_path / "studies/tiny/looks.json").read_bytes())["asked"] is None
+    whole = first.wait()
+    assert whole.code == 0, whole.err
+    commands = [json.loads(path.read_bytes())["hardware"]["command"][1] for path in tmp_path.glob("runs/*/result.json")]
+    assert set(commands) == {"sweep", "work"}
+
+
+def demo(folder: Path) -> Call:
+    return Call(lambda: main(["demo"]), folder=folder)
+
+
+def test_resume_goes_on_with_it(tmp_path, monkeypatch, capsys):
+    begun = []
+
+    def stopped(study, cells, root, resources, start):
+        begun.append(root)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", stopped)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--out", "there"]) == main(["resume", "demo", "--out", "there"]) == 130
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1] == f"stopped; to resume: lightning-tfm resume demo --out {tmp_path}/there"
+    assert "`lightning-tfm demo --out there` resumes" in said
+    assert begun == [Path("there"), tmp_path / "there"]
+
+
+def test_no_line_of_it_is_broken_on_80_columns():
+    names = {"run": "6c9988d847327cac", "dashboard": "lightning-tfm dashboard"}
+    said = BEGIN + NEXT.format(source="Ta kupin no bilsened.", **names)
+    assert max(map(len, said.splitlines())) <= 80
+
+
+@pytest.mark.long
+def test_the_demo_is_stopped_goes_on_and_is_repeated(tmp_path):
+    first = demo(tmp_path)
+    wait_for(lambda: list(tmp_path.glob("results/runs/*/checkpoints/step-*.ckpt")), 120, "a checkpoint")
+    os.kill(first.pid, signal.SIGINT)
+    said = first.wait()
+    assert said.code == 130 and "resumes from the last checkpoint" in said.err and "Traceback" not in said.err
+    second = demo(tmp_path).wait()
+    assert second.code == 0, second.err
+    found = re.search(r"dev PPL ([\d.]+), BLEU ([\d.]+)", second.out)
+    assert found and float(found[1]) < 3.5 and float(found[2]) > 35, second.out  # as experiments/demo.yaml says
+    assert second.out.count("translation  ") == 3 and "lightning-tfm translate" in second.out
+    page = tmp_path / "results/studies/demo/report.html"
+    assert page.is_file() and "attention" in page.read_text().lower()
+    again = demo(tmp_path).wait()
+    unclocked = [re.sub(r"In \d+ seconds", "", said.out) for said in (second, again)]
+    assert again.code == 0 and unclocked[0] == unclocked[1]
+    assert len(list((tmp_path / "results/runs").iterdir())) == 1
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from lightning_tfm.cli.train.fit import _watching
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.runs.process.forking import exit_on_signals
+exit_on_signals()
+for _ in range(int(sys.argv[2])):
+    with _watching(Path(sys.argv[1]), Cell("base", 1, "0" * 64, 1.0)):
+        pass
+"""
+
+
+@pytest.mark.parametrize("times", [30, pytest.param(200, marks=pytest.mark.long)])
+def test_the_view_ends_with_a_run_that_ends_at_once(tmp_path: Path, times: int) -> None:
+    """A signal that reaches a child before Python has set it up after the fork is forgotten."""
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(times)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

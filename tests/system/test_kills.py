@@ -192,7 +192,7 @@ def test_a_modern_run_killed(corpus, tmp_path_factory, tmp_path, forks, products
 @pytest.mark.long
 @pytest.mark.parametrize("change", [{"model__layer": "lstm"}, {"model__positions": "t5", "model__P_attention": 0.1}])
 def test_a_run_of_another_type_killed(corpus, tmp_path_factory, tmp_path, forks, change):
-    """Every type is stopped and resumed within a process in tests/training/test_layer_types.py."""
+    """Every type is stopped and resumed within a process in tests/training/test_dropout.py."""
     whole, e = tmp_path_factory.mktemp("type"), make(corpus, **change)
     code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
     assert code == 0

@@ -1,22 +1,35 @@
-"""A language model from text files to a table: its record, how it continues a prompt, views without translations."""
+"""Language models from training to report; a compiled run; a rehearsal of a GPU."""
 
 import json
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
+from benchmarks import gpu
+from benchmarks.gpu import stages
+from lightning_tfm.config import Hardware
+from lightning_tfm.data.module import StepLoader, TranslationData
+from lightning_tfm.data.prepare import prepare
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.report.records import read_columns
 from lightning_tfm.runs.folders import find_run, run_folders
 from lightning_tfm.runs.record import RunRecord, from_plain, read_record, to_plain
+from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.schema import Flaw
 from lightning_tfm.special_tokens import BOS, EOS
+from lightning_tfm.training.backends_used import compile_layers
+from lightning_tfm.training.module import TransformerModule
 from tests.helpers.calling import call
-from tests.helpers.tiny import LINES, TINY, write_lines
+from tests.helpers.tiny import LINES, TINY, experiment, in_child, write_corpus, write_lines
+from tests.system.test_layouts import Watch
 
 SWEEP = """name: lm
 method: grid
@@ -172,3 +185,100 @@ def test_a_report_collects_what_models_say(root):
     call("report", "lm", "--collect", "--out", str(root))
     for folder in records(root):
         assert {path.name for path in (folder / "report").iterdir()} >= {"attention.json", "calibration.json"}
+
+
+SHAPES = 12
+
+
+def curve(e, root, compiled: bool) -> tuple[list[float], int, int]:
+    """(losses, shapes of batches, compiled graphs)."""
+    from torch._dynamo.utils import counters
+
+    torch.set_num_threads(2)
+    data, watch = TranslationData(e, prepare(e.data, root)), Watch()
+    module = TransformerModule(e, data.prepared.tokenizer.V)
+    if compiled:
+        compile_layers(module.transformer)
+    loader = StepLoader(data.plan(), data.prepared.split(e.data.train), 0, 0, 1, 0)
+    shapes = {
+        (len(b.index_B), b.source_BS.shape[1], b.target_in_BT.shape[1], b.allowed is None)
+        for number in range(e.training.steps)
+        for b in loader.step(number).micro
+    }
+    make_trainer(e, Hardware(accelerator="cpu"), [watch]).fit(module, train_dataloaders=loader)
+    return watch.losses, len(shapes), counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("default")  # torch's compiler warns of what it does itself
+@pytest.mark.parametrize(
+    ("precision", "stack"), [("float64", "encoder_decoder"), ("float32", "encoder_decoder"), ("float64", "prefix")]
+)
+def test_few_shapes_are_compiled_and_the_curve_stays(tmp_path, precision, stack):
+    """To the order of sums, for as long as training has not multiplied it: ten steps, as in test_layouts.py; two stacks
+    in float64 stay alike in all."""
+    if shutil.which("g++") is None:
+        pytest.skip("COMPILED LAYERS WERE NOT TESTED: torch.compile needs g++ on a CPU")
+    changes = {"training__steps": 30, "training__precision": precision, "data__max_len": 100, "model__stack": stack}
+    e = experiment(write_corpus(tmp_path / "text", pairs=120, longest=40), **changes)
+    in_child(lambda: bool(prepare(e.data, tmp_path).card))
+    plain, shapes, none = in_child(curve, e, tmp_path, False)
+    compiled, _, graphs = in_child(curve, e, tmp_path, True)
+    assert shapes > SHAPES and none == 0, "the text is to have many shapes"
+    assert 0 < graphs <= SHAPES
+    apart = np.abs(np.divide(compiled, plain) - 1)
+    print(f"{precision}: {apart[:10].max():.1e} apart in ten steps, {apart.max():.1e} in {len(apart)}")
+    if precision == "float64":
+        assert (apart if stack == "encoder_decoder" else apart[:10]).max() <= 1e-9
+    else:
+        assert apart[:10].max() <= 1e-5
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    out = tmp_path_factory.mktemp("gpu")
+    limits = {name: (600, what) for name, (_, what) in gpu.STAGES.items()}
+
+    def run(command, **how):
+        """`facts` as it is, the others in forks: an interpreter of its own needs longer to import than most to run."""
+        if command[3] == "facts":
+            return subprocess.run(command, **how)
+        in_child(stages.main, command[3:])
+        return SimpleNamespace(returncode=0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "STAGES", limits)  # a busy machine is no slow GPU
+        patch.setattr(gpu, "subprocess", SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired))
+        code = gpu.main(["--tiny", "--minutes", "60", "--out", str(out)])
+    found = json.loads((out / "gpu.json").read_text())
+    assert code == 0, {name: stage["ended"] for name, stage in found["stages"].items()}  # and the output has the logs
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_every_stage_comes_to_its_end(record):
+    assert list(record["stages"]) == list(gpu.STAGES)
+    for name, stage in record["stages"].items():
+        assert stage["ended"] == "whole" and stage["found"], name
+        assert not [line for line in stage["found"] if "failed" in line], name
+    assert all(line["came_through"] == line["count"] for line in record["stages"]["small"]["found"])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_what_a_cpu_can_check_is_checked(record):
+    found = {line["what"]: line for line in record["stages"]["exact"]["found"]}
+    passed = {what for what, line in found.items() if line.get("passed")}
+    assert {"gradients are those of a cpu", "the same step twice", "killed and resumed"} <= passed
+    not_here = {what for what, line in found.items() if str(line.get("why", "")).startswith("not possible here")}
+    assert {"no step waits", "masks are numpys"} <= not_here
+    assert found.keys() == passed | not_here | {"attention"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_ceilings_are_of_nine_products_in_three_precisions(record):
+    products = [line for line in record["stages"]["ceilings"]["found"] if line["what"] == "product"]
+    assert len(products) == 27 and all(line["tflops"] >= 0 for line in products)

@@ -110,7 +110,7 @@ STACKS = {
 TEXTS = ("language-model",)
 """text without a source"""
 TYPES = ("lstm",)
-"""layer types trained on every layout; all are cut into micro-batches in tests/training/test_layer_types.py"""
+"""layer types trained on every layout; all are cut into micro-batches in tests/training/test_dropout.py"""
 
 
 def variants(root: Path, steps: int) -> dict[str, Experiment]:

@@ -1,14 +1,247 @@
-"""Optimisers: held against torch's, resumed from their state, and the parameters that each part takes."""
+"""The loss, the schedules of the learning rate and the optimizers."""
+
+import math
+import os
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd import gradcheck
+from torch.nn import functional as F
 
-from lightning_tfm.config import Model, Training
+from lightning_tfm.config import Experiment, Hardware, Model, Training
+from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.registry import OPTIMIZERS
+from lightning_tfm.registry import OPTIMIZERS, SCHEDULES
+from lightning_tfm.testing import ScheduleSuite
+from lightning_tfm.training import loss as loss_module
+from lightning_tfm.training import module
+from lightning_tfm.training.evaluate import Line, perplexity
+from lightning_tfm.training.loss import smoothed_nll, token_nll
 from lightning_tfm.training.optimizers import make_optimizer, orthogonal
+from lightning_tfm.training.pending_losses import NotFinite
+from lightning_tfm.training.schedule import Schedule, check_schedule, learning_rate
+from tests.helpers import tiny
+from tests.helpers.tiny import attempt, experiment, in_child, metrics, train, write_corpus
+
+N, D, V = 23, 7, 31
+
+
+def inputs():
+    torch.manual_seed(2)
+    x = torch.randn(N, D, dtype=torch.float64, requires_grad=True)
+    E = torch.randn(V, D, dtype=torch.float64, requires_grad=True)
+    return x, E, torch.randint(V, (N,))
+
+
+def test_a_perplexity_may_overflow_and_is_never_nan():
+    far = perplexity([Line(8000.0, 10), Line(8100.0, 10)])
+    assert (far.ppl, far.nll, far.tokens) == (math.inf, 16100.0, 20)
+    for nll in (math.nan, math.inf):
+        with pytest.raises(NotFinite, match=f"the NLL of the text is {nll}"):
+            perplexity([Line(8000.0, 10), Line(nll, 10)])
+
+
+def reference(x, E, y, eps, smoothing):
+    """The smoothed distribution written out in full."""
+    logits = x @ E.T
+    if smoothing == "vocabulary":
+        return F.cross_entropy(logits, y, reduction="sum", label_smoothing=eps)
+    wanted = torch.full((N, V), eps / (V - 1), dtype=torch.float64)
+    wanted[torch.arange(N), y] = 1 - eps
+    return F.cross_entropy(logits, wanted, reduction="sum")
+
+
+@pytest.mark.parametrize("smoothing", ["vocabulary", "others"])
+@pytest.mark.parametrize("eps", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("rows", [None, 5, 1])
+def test_loss_and_gradient_are_those_of_cross_entropy(eps, smoothing, rows, monkeypatch):
+    if rows is not None:
+        monkeypatch.setattr(loss_module, "chunk_rows", lambda V, itemsize: rows)
+    x, E, y = inputs()
+    expected = reference(x, E, y, eps, smoothing)
+    grad_x, grad_E = torch.autograd.grad(expected * 0.37, (x, E))
+    found, nll = smoothed_nll(x, E, y, eps, smoothing)
+    (found * 0.37).backward()
+    torch.testing.assert_close(found, expected, atol=0, rtol=1e-14)
+    torch.testing.assert_close(x.grad, grad_x, atol=1e-14, rtol=1e-12)
+    torch.testing.assert_close(E.grad, grad_E, atol=1e-14, rtol=1e-12)
+    torch.testing.assert_close(nll, reference(x, E, y, 0.0, "vocabulary").detach(), atol=0, rtol=1e-14)
+    assert not nll.requires_grad
+
+
+@pytest.mark.parametrize("smoothing", ["vocabulary", "others"])
+def test_gradcheck(smoothing):
+    x, E, y = inputs()
+    assert gradcheck(lambda x, E: smoothed_nll(x, E, y, 0.1, smoothing)[0], (x, E))
+
+
+def test_chunks_bound_the_logits():
+    """A chunk of logits has 1,024 rows, more where they are small, fewer where they are large; whatever the batch."""
+    rows = loss_module.chunk_rows
+    assert rows(37000, 4) == 1024
+    assert rows(800, 4) * 800 * 4 <= loss_module.SMALL_CHUNK < (rows(800, 4) + 1) * 800 * 4
+    assert 1024 > rows(50000, 4) == loss_module.LARGE_CHUNK // (50000 * 4) > 800
+    assert rows(10**7, 4) == 64
+
+
+def test_extreme_logits_stay_finite():
+    x = torch.tensor([[1e3], [-1e3]], requires_grad=True)
+    E = torch.tensor([[1.0], [-1.0], [0.5]], requires_grad=True)
+    loss, nll = smoothed_nll(x, E, torch.tensor([0, 0]), 0.1, "vocabulary")
+    loss.backward()
+    assert loss.isfinite() and nll == 2000 and x.grad.isfinite().all() and E.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("rows", [None, 4])
+def test_nll_of_every_row(rows, monkeypatch):
+    if rows is not None:
+        monkeypatch.setattr(loss_module, "chunk_rows", lambda V, itemsize: rows)
+    x, E, y = inputs()
+    expected = -(x @ E.T).log_softmax(1)[torch.arange(N), y].detach()
+    torch.testing.assert_close(token_nll(x, E, y), expected, atol=1e-13, rtol=0)
+
+
+# d_model^-0.5 min(n^-0.5, n 4000^-1.5): 512^-0.5 = 0.0441941738, 4000^-1.5 = 3.95284708e-6, 4000^-0.5 = 0.0158113883
+BY_HAND = {1: 1.74692811e-7, 1000: 1.74692811e-4, 4000: 6.98771243e-4, 16000: 3.49385621e-4, 100000: 1.39754249e-4}
+
+
+@pytest.mark.parametrize(("n", "rate"), BY_HAND.items())
+def test_the_papers_schedule(n, rate):
+    assert learning_rate(n - 1, 512, Training()) == pytest.approx(rate, rel=1e-8)
+
+
+def test_width_warmup_and_factor():
+    assert learning_rate(0, 128, Training()) == pytest.approx(2 * BY_HAND[1], rel=1e-8)
+    assert learning_rate(3999, 512, Training(lr_factor=2.5)) == pytest.approx(2.5 * BY_HAND[4000], rel=1e-8)
+    assert learning_rate(99, 64, Training(warmup=100)) == pytest.approx(0.0125, rel=1e-12)  # 1 / (8 * 10)
+    assert learning_rate(399, 64, Training(warmup=100)) == pytest.approx(0.00625, rel=1e-12)
+
+
+def test_linear_falls_from_the_same_peak_to_nothing():
+    t = Training(schedule="linear", steps=1000, warmup=100)
+    rates = [learning_rate(step, 64, t) for step in range(1001)]
+    assert max(rates) == rates[99] == pytest.approx(0.0125, rel=1e-12)
+    assert rates[549] == pytest.approx(0.0125 * 451 / 901, rel=1e-12)
+    assert rates[999] == pytest.approx(0.0125 / 901, rel=1e-12) and rates[1000] == 0
+    assert all(a > b for a, b in pairwise(rates[99:]))
+
+
+def test_cosine_falls_from_the_same_peak_to_nothing():
+    t = Training(schedule="cosine", steps=999, warmup=100)
+    rates = [learning_rate(step, 64, t) for step in range(1000)]
+    assert max(rates) == rates[99] == pytest.approx(0.0125, rel=1e-12)
+    assert rates[549] == pytest.approx(0.0125 / 2, rel=1e-12) and rates[999] == pytest.approx(0, abs=1e-15)
+    assert rates[324] == pytest.approx(0.0125 * (1 + 0.5**0.5) / 2, rel=1e-12)  # a quarter of the way
+
+
+def test_wsd_holds_the_peak_and_falls_at_the_end():
+    t = Training(schedule="wsd", steps=1000, warmup=100, cooldown=0.2)
+    rates = [learning_rate(step, 64, t) for step in range(1001)]
+    assert rates[49] == pytest.approx(0.00625, rel=1e-12)
+    assert set(rates[99:800]) == {rates[99]} and rates[99] == pytest.approx(0.0125, rel=1e-12)
+    assert rates[899] == pytest.approx(0.0125 * 101 / 201, rel=1e-12) and rates[1000] == 0
+    with pytest.raises(UserError, match=r"a warm-up of 900 steps and a fall of 200 do not fit"):
+        check(Experiment(training=Training(schedule="wsd", steps=1000, warmup=900, average_last=0)))
+
+
+class Cycles(Schedule):
+    """Half a cosine again and again, never below a tenth of the peak, after a warm-up on a square."""
+
+    def rate(self, n: int) -> float:
+        t = self.training
+        return self.peak * (n / t.warmup) ** 2 if n <= t.warmup else self.after_warmup(n)
+
+    def after_warmup(self, n: int) -> float:
+        part = (n - self.training.warmup) % 50 / 50
+        return self.peak * (0.1 + 0.9 * (1 + math.cos(math.pi * part)) / 2)
+
+
+class Counts(Schedule):
+    """Its rate depends on how often it was asked."""
+
+    asked = 0
+
+    def after_warmup(self, n: int) -> float:
+        self.asked += 1
+        return self.peak / self.asked
+
+
+class Negative(Schedule):
+    def after_warmup(self, n: int) -> float:
+        return -self.peak
+
+
+class Broken(Schedule):
+    def after_warmup(self, n: int) -> float:
+        return self.peak / (n - self.training.steps)
+
+
+class Unscaled(Schedule):
+    def rate(self, n: int) -> float:
+        return 1e-3
+
+    def after_warmup(self, n: int) -> float:
+        return 1e-3
+
+
+@pytest.mark.parametrize("name", [*SCHEDULES, f"{__name__}.Cycles"])
+@pytest.mark.parametrize("check", [name for name in vars(ScheduleSuite) if name.startswith("test_")])
+def test_what_ships_and_a_class_of_one_s_own_pass_the_suite(name, check):
+    getattr(type("Suite", (ScheduleSuite,), {"schedule": name})(), check)()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Counts", "when steps are asked backwards: it must depend on n alone"),
+        ("Negative", r"step 11 has the rate -.*: expected a finite number, 0 or above"),
+        ("Broken", "ZeroDivisionError"),
+    ],
+)
+def test_a_schedule_that_would_not_resume_or_gives_no_rate_is_refused_by_its_name(name, words):
+    with pytest.raises(UserError, match=f"training.schedule='{__name__}.{name}': .*{words}"):
+        check_schedule(Training(schedule=f"{__name__}.{name}", steps=100, warmup=10), 64)
+
+
+def test_the_suite_sees_a_factor_that_does_not_act():
+    suite = type("Suite", (ScheduleSuite,), {"schedule": f"{__name__}.Unscaled"})()
+    with pytest.raises(AssertionError, match="lr_factor acts on no rate"):
+        suite.test_the_factor_of_the_settings_acts()
+
+
+def test_a_class_of_one_s_own_has_its_warm_up_its_cycles_and_its_least_rate():
+    t = Training(schedule=f"{__name__}.Cycles", steps=1000, warmup=100)
+    rates = [learning_rate(step, 64, t) for step in range(1000)]
+    assert rates[49] == pytest.approx(0.0125 / 4) and max(rates) == rates[99] == rates[149] == pytest.approx(0.0125)
+    assert 0.00125 < min(rates[100:]) < 0.00127
+
+
+def test_a_run_with_a_schedule_of_one_s_own_is_resumed_bit_for_bit(tmp_path):
+    """Killed in the middle of a cycle, after seven of twelve steps."""
+    e = experiment(write_corpus(tmp_path / "text"), training__schedule=f"{__name__}.Cycles")
+    whole = in_child(train, e, tmp_path / "whole", Hardware(checkpoint_every=5))
+    with pytest.raises(AssertionError, match="exit code 9"):
+        in_child(_killed_at_step_8, e, tmp_path / "killed")
+    again = in_child(train, e, tmp_path / "killed", Hardware(checkpoint_every=5))
+    first, second = tiny.weights(whole), tiny.weights(again)
+    assert all(torch.equal(first[name], second[name]) for name in first) and metrics(whole) == metrics(again)
+
+
+def _killed_at_step_8(e: Experiment, root: Path) -> None:
+    rate = module.learning_rate
+
+    def killed(step: int, *others) -> float:
+        if step == 7:
+            os._exit(9)
+        return rate(step, *others)
+
+    module.learning_rate = killed
+    attempt(e, root, Hardware(checkpoint_every=5))
+
 
 SIZES = Model(N=1, d_model=12, d_ff=20, h=2, d_k=3, d_v=5, positions="shaw")
 

@@ -1,4 +1,4 @@
-"""The suite for users' schemes: a sound one passes, and every check fails on a scheme that breaks what it is about."""
+"""The suites for a user's own parts pass what is right and find what is broken."""
 
 import sys
 import types
@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
+from lightning_tfm.inference.inspect import weights
+from lightning_tfm.model.attention_types import AttentionSizes, AttentionType
+from lightning_tfm.model.feed_forward import FeedForward, FeedForwardSizes, ReLU, make_feed_forward
 from lightning_tfm.model.positions import (
     BiasScheme,
     EmbeddingScheme,
@@ -21,7 +24,114 @@ from lightning_tfm.model.positions import (
     Sinusoidal,
     sinusoids,
 )
-from lightning_tfm.testing import SchemeSuite
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.testing import AttentionSuite, FeedForwardSuite, SchemeSuite
+
+
+class Mean(AttentionType):
+    """Values by gates of the scores and the bias over what is seen, and the mean of the queries' input."""
+
+    def forward(self, q_BHTK, k_BHSK, v_BHSV, mask, bias, x_BTD, drop=None) -> Tensor:
+        gate_BHTS = torch.einsum("bhtk,bhsk->bhts", q_BHTK, k_BHSK).sigmoid()
+        gate_BHTS = gate_BHTS if bias is None else gate_BHTS * bias.exp()
+        gate_BHTS = gate_BHTS if mask is None else gate_BHTS.masked_fill(~mask, 0.0)
+        count = gate_BHTS.shape[3] if mask is None else mask.sum(-1, keepdim=True)
+        return gate_BHTS @ v_BHSV / count + x_BTD.mean(-1)[:, None, :, None]
+
+
+class TestMean(AttentionSuite):
+    attention = f"{__name__}.Mean"
+
+    def parameters(self, model: Model) -> int:
+        return 0
+
+
+def test_without_weights_none_are_shown():
+    class Trained:
+        class module:
+            transformer = Transformer(Model(N=1, d_model=8, d_ff=8, h=2, d_k=4, d_v=4, attention=TestMean.attention), 9)
+
+    assert weights(Trained, np.array([4, 5]), np.array([6])) == {"encoder": [], "decoder": [], "cross": []}
+    sizes = AttentionSizes(8, 2, 4, 4, "encoder", 0)
+    with pytest.raises(NotImplementedError, match="AttentionType has neither weights nor its own forward"):
+        AttentionType(sizes).weights(torch.zeros(1), torch.zeros(1), None, None)
+
+
+class Linear(FeedForward):
+    """A sound one of a user's own: one matrix and a gain for each channel."""
+
+    def __init__(self, sizes: FeedForwardSizes):
+        super().__init__(sizes)
+        self.gain_D = nn.Parameter(torch.empty(sizes.d_model))
+        self.W_2 = nn.Linear(sizes.d_model, sizes.d_model)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.W_2(x_BTD * self.gain_D)
+
+
+class TestLinear(FeedForwardSuite):
+    feed_forward = f"{__name__}.Linear"
+
+    def parameters(self, model: Model) -> int:
+        return 2 * model.N * (model.d_model**2 + 2 * model.d_model)
+
+
+class Narrows(ReLU):
+    def forward(self, x_BTD):
+        return super().forward(x_BTD)[..., :1]
+
+
+class MixesPositions(ReLU):
+    def forward(self, x_BTD):
+        return super().forward(x_BTD) + 0.1 * x_BTD.mean(1, keepdim=True)
+
+
+class MixesRows(ReLU):
+    def forward(self, x_BTD):
+        return super().forward(x_BTD - x_BTD.mean(0))
+
+
+class Constant(ReLU):
+    def forward(self, x_BTD):
+        return super().forward(torch.zeros_like(x_BTD))
+
+
+class FeedForwardDrops(ReLU):
+    def forward(self, x_BTD):
+        return nn.functional.dropout(super().forward(x_BTD), 0.1, self.training)
+
+
+class HasAnIdleMatrix(ReLU):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.W_3 = nn.Linear(sizes.d_model, 3)
+
+
+BROKEN_FEED_FORWARDS = [
+    (Narrows, "test_shapes", "3 sequences of 5 positions"),
+    (MixesPositions, "test_every_position_stands_alone", "by itself is off"),
+    (MixesPositions, "test_padding_is_invisible", "columns of padding"),
+    (MixesRows, "test_neighbours_in_the_batch_are_invisible", "by itself, not in a batch"),
+    (Constant, "test_every_position_stands_alone", "does not see itself"),
+    (FeedForwardDrops, "test_randomness_comes_from_the_seed_alone", "same dropout masks"),
+    (HasAnIdleMatrix, "test_every_parameter_learns", "gets no gradient"),
+    (HasAnIdleMatrix, "test_parameter_count", "parameters, 75 expected"),
+]
+
+
+@pytest.mark.parametrize(("broken", "check", "words"), BROKEN_FEED_FORWARDS)
+def test_a_broken_one_is_caught(broken, check, words):
+    attributes: dict[str, Any] = {"feed_forward": f"{__name__}.{broken.__name__}", "parameters": lambda self, model: 75}
+    with pytest.raises((AssertionError, RuntimeError), match=words):
+        getattr(type("TestOne", (FeedForwardSuite,), attributes)(), check)()
+
+
+def test_what_is_no_feed_forward_is_refused():
+    with pytest.raises(UserError, match=r"model\.feed_forward='torch\.nn\.Linear' must derive from FeedForward"):
+        make_feed_forward("torch.nn.Linear", 4, 8)
+    with pytest.raises(UserError, match="did you mean 'swiglu'"):
+        make_feed_forward("swigl", 4, 8)
+
 
 CHECKS = [name for name in dir(SchemeSuite) if name.startswith("test_")]
 

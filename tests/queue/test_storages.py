@@ -1,9 +1,11 @@
-"""The journal survives cut-off lines, full disks, and writers that die with the lock."""
+"""Storages: journals, and several that share or join a study."""
 
 import os
 import resource
 import signal
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import optuna
@@ -12,10 +14,16 @@ import pytest
 from lightning_tfm.atomic_io import locked
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storages import journal
-from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.storages import join, journal
+from lightning_tfm.queue.storages.backends import find_storage, remember, remembered
 from lightning_tfm.queue.storages.journal import open_journal
+from lightning_tfm.queue.storages.sharing import check_shared, publish, shares_files
+from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.watch.run_state import Curve
+from tests.helpers.launching import Train, launch
+from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 
 TORN = b'{"op_code":4,"worker'
@@ -166,3 +174,102 @@ def test_a_reader_that_looks_again_reads_only_what_is_new_to_it(tmp_path, said, 
     path.write_bytes(path.read_bytes().removesuffix(TORN) + b"x\n")
     with pytest.raises(UserError, match="is damaged"):
         reader.states()
+
+
+CELLS = [Cell(f"r{i}", 1, f"{i:03d}".ljust(64, "0"), 1.0) for i in range(8)]
+
+
+def train(task: Task) -> None:
+    with (task.folder.root / "ended").open("a") as file:
+        file.write(f"{task.cell.row}\n")
+    time.sleep(0.3)
+    task.attempt.write_json(task.folder.identity, {"row": task.cell.row})
+    task.attempt.write_json(task.folder.experiment, {})
+    leave(task.attempt, identity={"row": task.cell.row})
+
+
+def train_together(task: Task) -> None:
+    """`train`, which nobody begins before both machines have a run: none takes them all."""
+    root = task.folder.root
+    (root / "here").touch()
+    wait_for(lambda: all((root.parent / name / "here").exists() for name in ("home", "away")))
+    train(task)
+
+
+def here(root: Path, url: str, cells: list[Cell], carry: bool, train: Train = train) -> None:
+    with (root / "shown").open("a") as stream:
+        launch("travel", cells, root, train, stream, storage=url, share_files=not carry)
+
+
+def test_results_come_home_and_every_run_ends_once(tmp_path: Path, postgres, forks) -> None:
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir(), away.mkdir()
+    queue = Queue("travel", find_storage(postgres.url, home))
+    queue.enqueue(CELLS)
+    pids = [
+        forks.start(lambda r=root, c=carry: here(r, postgres.url, [], c, train_together))
+        for root, carry in ((home, 0), (away, 1))
+    ]
+    assert [forks.join(pid) for pid in pids] == [0, 0]
+    ended = Counter((home / "ended").read_text().split() + (away / "ended").read_text().split())
+    assert ended == {cell.row: 1 for cell in CELLS}
+    assert (away / "ended").exists() and all(RunFolder(home, cell.training_hash).finished() for cell in CELLS)
+    here(home, postgres.url, CELLS, False)
+    assert len((home / "ended").read_text().split() + (away / "ended").read_text().split()) == 8
+
+
+def test_a_record_that_comes_home_replaces_what_a_lost_try_left_there(tmp_path: Path, postgres, forks) -> None:
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir(), away.mkdir()
+    lost = RunFolder(home, CELLS[0].training_hash).claim()
+    lost.append_metrics({"step": 1, "loss": 9.0})
+    lost.write(lost.folder.checkpoints / "step-1.ckpt", b"early")
+    lost.release()
+    Queue("travel", find_storage(postgres.url, home)).enqueue(CELLS[:1])
+    assert forks.join(forks.start(lambda: here(away, postgres.url, [], True))) == 0
+    here(home, postgres.url, [], False)
+    folder = RunFolder(home, CELLS[0].training_hash)
+    assert folder.finished() and Curve.of(folder.path).lines == [] and not folder.checkpoints.exists()
+
+
+def test_sharing_is_proved_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(), (tmp_path / "away").mkdir()
+    queue = Queue("s", find_storage(str(tmp_path / "journal"), tmp_path))
+    publish(queue, tmp_path / "home", {"a": 1})
+    assert shares_files(queue, tmp_path / "home")
+    with pytest.raises(UserError, match="not the folder in which the study 's' was started"):
+        check_shared(queue, tmp_path / "away")
+
+
+def test_a_study_keeps_to_its_storage(tmp_path: Path) -> None:
+    url = "postgresql+psycopg://me:secret@host/db"
+    remember(url, tmp_path)
+    assert "secret" not in (tmp_path / "storage").read_text()
+    assert remembered("", tmp_path) == "postgresql://me@host/db" and remembered(url, tmp_path) == url
+    with pytest.raises(UserError, match="was started on postgresql://me@host/db"):
+        remembered("postgresql://me@other/db", tmp_path)
+
+
+def test_who_has_joined_waits_while_more_runs_may_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(join, "MORE_EVERY", 0.01)
+    launcher = Queue("s", find_storage("", tmp_path))
+    helper = Queue("s", find_storage("", tmp_path), create=False)
+    assert not join._awaits_more(helper)  # a study without rounds
+    assert not capsys.readouterr().err
+
+    def after_a_while(act) -> float:
+        begin = time.monotonic()
+        threading.Timer(0.3, act).start()
+        awaited.append(join._awaits_more(helper))
+        return time.monotonic() - begin
+
+    awaited: list[bool] = []
+    launcher.note(join.MORE, True)
+    assert after_a_while(lambda: launcher.enqueue([Cell("base", 1, "0" * 64, 1.0)])) >= 0.3
+    launcher.finish(launcher.claim(), 1.0)
+    assert after_a_while(lambda: launcher.note(join.MORE, False)) >= 0.3
+    assert awaited == [True, False]
+    said = "s: waiting for the runs of the next interim analysis; Ctrl-C leaves\n"
+    assert capsys.readouterr().err == said * 2
