@@ -26,7 +26,7 @@ Number = Annotated[int, Gt(-(10**300)), Lt(10**300)] | Annotated[float, Gt(-1e30
 INFINITE = "Infinity"
 """how JSON, which has no such number, holds one that overflowed, such as a perplexity; float() reads it"""
 OPTIONAL = {"optional": True}
-"""of a finding's field that is missing in JSON where it is None (report/to_json.py)"""
+"""of a finding's field that is missing in JSON where it is None (report/serialize.py)"""
 WIDEST = 80
 """characters of a value that a message shows"""
 

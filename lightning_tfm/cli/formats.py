@@ -8,7 +8,7 @@ from lightning_tfm.cli.arguments import Parser
 from lightning_tfm.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from lightning_tfm.report.tables.latex import Layout
+    from lightning_tfm.report.tables.paper_table import Layout
 
 OF_TABLES = ("text", "markdown", "csv", "json", "latex")
 OF_REPORTS = ("html", "markdown", "csv", "json", "latex")
@@ -57,7 +57,7 @@ def check_layout(options: dict[str, Any]) -> None:
 
 def layout(options: dict[str, Any]) -> "Layout":
     """What the options ask for."""
-    from lightning_tfm.report.tables.latex import Layout
+    from lightning_tfm.report.tables.paper_table import Layout
 
     return Layout(
         tests=options.get("tests") or "verdict",

@@ -160,7 +160,7 @@ class Gate:
                 f"--looks: {before} was declared for '{self.row}', {now} was not; looks cannot be added later"
             )
         have = self._seeds(self.row) if all_of_base else min(map(self._seeds, (self.row, self.base)))
-        line = {"row": self.row, "base": self.base, "metric": self.aims[0].name}
+        line: dict[str, Any] = {"row": self.row, "base": self.base, "metric": self.aims[0].name}
         line |= {"verdict": Verdict.UNTESTABLE, "n": have}
         best: dict[str, Any] = {"p": 1.0, "code": WAIT, "line": line}
         for n, share in zip(looks, shares(looks), strict=True):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from lightning_tfm.judging.scores import Aim
 from lightning_tfm.judging.verdicts import SEEDS_ONLY, WITH_ITEMS, Judged, Judgement
 from lightning_tfm.plural_words import interval, plural, signed
-from lightning_tfm.report.blocks import Block, Cell, Column, Data, Figures, Notes, Section, Table, Text, Widest
+from lightning_tfm.report.blocks import Block, Cell, Column, Figures, Notes, Section, Table, Text, Widest
 from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
+from lightning_tfm.report.serialize import Data
 from lightning_tfm.report.stats.base_alone import CHEAPEST
 from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.wording.verdict_words import Verdict

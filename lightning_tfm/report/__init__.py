@@ -3,6 +3,6 @@
 records to cells     records, row, summary, build_summary, build
 what is found        analysis
 statistics           significance, sequential, selection_error
-formats              blocks, to_json
+formats              blocks, serialize
 other programs       archive, export
 """

@@ -163,7 +163,3 @@ def columns(*heads: str, words: Sequence[str] = ()) -> list[Column]:
 def blocks_of(sections: Sequence[Section]) -> list[Block]:
     """All of them, in order."""
     return [block for section in sections for block in section.blocks]
-
-
-Data = Sequence[Mapping[str, object]]
-"""lines of a CSV file: head -> value at full precision; a head that a line lacks is empty there"""

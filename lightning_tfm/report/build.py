@@ -10,13 +10,13 @@ from lightning_tfm.report.build_summary import summarise, summarise_untested
 from lightning_tfm.report.pages.page import page
 from lightning_tfm.report.pages.provenance import Link, nowhere
 from lightning_tfm.report.records import Cells, collect, collect_seen, read_cells
-from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.sequential import further, hopeless_rows, open_rows
+from lightning_tfm.report.serialize import to_csv, to_json
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables import data, views
-from lightning_tfm.report.tables.latex import Layout, to_latex
+from lightning_tfm.report.tables import data_lines, views
+from lightning_tfm.report.tables.paper_table import Layout, to_latex
 from lightning_tfm.report.wording.reference import reference_of
 from lightning_tfm.study.sequential import Course, read_looks
 from lightning_tfm.study.study import Ablation
@@ -44,7 +44,7 @@ def render_table(table: Summary, kind: str, width: int = 80) -> str:
     """As text (of at most `width` columns where the words allow it), markdown, csv or json."""
     match kind:
         case "csv":
-            return to_csv(data.lines(table))
+            return to_csv(data_lines.lines(table))
         case "json":
             read = {one.key for one in ANALYSES if one.json}
             return to_json(replace(table, analyses={k: found for k, found in table.analyses.items() if k in read}))

@@ -19,12 +19,12 @@ from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.records import Cells, Found, belonging
 from lightning_tfm.report.row import Difference, Percent, Scores, SummaryRow
 from lightning_tfm.report.sequential import over_looks
+from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.significance import Key, weigh_rows
 from lightning_tfm.report.stats.evidence import Evidence, untested
 from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
-from lightning_tfm.report.to_json import rounded
 from lightning_tfm.report.wording import claims, verdict
 from lightning_tfm.report.wording.outlier_seeds import far_above
 from lightning_tfm.report.wording.verdict_words import Verdict

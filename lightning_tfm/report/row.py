@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, Metric
 from lightning_tfm.plural_words import interval
-from lightning_tfm.report.to_json import BY_METRIC, WEIGHED
+from lightning_tfm.report.serialize import BY_METRIC, WEIGHED
 from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.rows import Paper
 

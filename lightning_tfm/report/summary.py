@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.serialize import INLINE
 from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.stats.statistics import ALPHA
-from lightning_tfm.report.to_json import INLINE
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.schema import OPTIONAL
 

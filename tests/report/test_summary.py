@@ -12,12 +12,12 @@ from lightning_tfm.report import records
 from lightning_tfm.report.build import write_table
 from lightning_tfm.report.build_summary import _full_size, summarise
 from lightning_tfm.report.records import read_cells
+from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.significance import _differences
 from lightning_tfm.report.stats.evidence import Evidence, corrected
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
-from lightning_tfm.report.tables.data import lines
-from lightning_tfm.report.to_json import rounded
+from lightning_tfm.report.tables.data_lines import lines
 from lightning_tfm.report.wording.verdict import judge
 from lightning_tfm.study.rows import Paper, Row
 from tests.helpers.studies import SIGNATURE, summary, summary_row

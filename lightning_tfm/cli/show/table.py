@@ -47,14 +47,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _table2(options: dict[str, Any]) -> str:
     from lightning_tfm.report.render.text import to_text
-    from lightning_tfm.report.tables import table2
+    from lightning_tfm.report.tables import of_the_paper
 
     if options["study"] is not None or options["reference"] is not None:
         raise UserError("--table2 shows the runs of --out that were scored on newstest2014, whatever their study")
     if options["format"] not in ("text", "json"):
         raise UserError(f"--format={options['format']}: --table2 prints only text and json")
-    found = table2.lines(Path(options["out"]))
-    return table2.to_json(found) if options["format"] == "json" else to_text(table2.blocks(found))
+    lines, as_json = of_the_paper.table2_lines(Path(options["out"])), options["format"] == "json"
+    return of_the_paper.table2_json(lines) if as_json else to_text(of_the_paper.table2_blocks(lines))
 
 
 def _study(options: dict[str, Any]) -> str:
@@ -74,7 +74,7 @@ def _study(options: dict[str, Any]) -> str:
 
     from lightning_tfm.report.build import render_table, untested
     from lightning_tfm.report.charts.study_forest import forest_of
-    from lightning_tfm.report.tables.latex import to_latex
+    from lightning_tfm.report.tables.paper_table import to_latex
 
     say_hidden(study, root)
     table, kind = untested(study, root), options["format"]
@@ -110,7 +110,7 @@ def _only(root: Path) -> str:
 
 def _params(options: dict[str, Any]) -> str:
     from lightning_tfm.report.render.text import to_text
-    from lightning_tfm.report.tables import parameters
+    from lightning_tfm.report.tables import of_the_paper
 
     if options["study"] is not None:
         raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
@@ -122,5 +122,6 @@ def _params(options: dict[str, Any]) -> str:
     V = base.data.vocab_size if options["vocab"] is None else options["vocab"]
     if V < 1:
         raise UserError(f"--vocab={V}: must be above 0")
-    found = parameters.counts(base, V, all_rows(options["rows"]).values())
-    return parameters.to_json(found, V) if options["format"] == "json" else to_text(parameters.blocks(found, V))
+    counts = of_the_paper.parameter_counts(base, V, all_rows(options["rows"]).values())
+    as_json = options["format"] == "json"
+    return of_the_paper.counts_json(counts, V) if as_json else to_text(of_the_paper.count_blocks(counts, V))

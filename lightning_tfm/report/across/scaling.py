@@ -52,11 +52,11 @@ from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.every_format import Document
+from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.stats.statistics import t_isf
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables.columns import SIZES
 from lightning_tfm.report.tables.extra_columns import millions
-from lightning_tfm.report.to_json import rounded
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 from lightning_tfm.study.ratios import FOLLOW
 from lightning_tfm.study.study import HIDDEN

@@ -14,8 +14,8 @@ from lightning_tfm.report.across.long import Studies
 from lightning_tfm.report.blocks import NOTHING, Cell, Column
 from lightning_tfm.report.charts.forest import ROOM, begun, clause
 from lightning_tfm.report.pages.document import p_value
+from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.stats.statistics import LEAST
-from lightning_tfm.report.to_json import rounded
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 
 ROW, P, VERDICT = Column("row", words=True), Column("p (BH)", lines="p\n(BH)"), Column("verdict", words=True)

@@ -22,10 +22,10 @@ from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns, views
-from lightning_tfm.report.tables.latex import to_latex
+from lightning_tfm.report.tables.paper_table import to_latex
 from lightning_tfm.report.wording import nll_per_word, reference
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
-from lightning_tfm.report.wording.notes import elsewhere, outdated_notes, signatures
+from lightning_tfm.report.wording.notes import elsewhere, outdated_notes, scale_notes, signatures
 from lightning_tfm.report.wording.outlier_seeds import FAR
 from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, factors_printed, verdict_counts
 from lightning_tfm.report.wording.verdict_words import Verdict
@@ -128,7 +128,7 @@ def _head(report: Summary, cells: Cells) -> list[str]:
         parts.append(f"whether {unknown} of them diverged is undefined: fewer than {BLOCKS} losses were logged")
     if report.sentences:
         parts.append(f"{report.sentences:,} dev sentences")
-    return parts + columns.trained(report.scale, report.rows) + signatures(report)
+    return parts + scale_notes(report) + signatures(report)
 
 
 def _words(r: SummaryRow) -> list[str]:

@@ -14,12 +14,11 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.report.pages.provenance import Link, nowhere
-from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.searches.page import page
 from lightning_tfm.report.searches.summary import SearchSummary
-from lightning_tfm.report.tables.latex import Layout
-from lightning_tfm.report.to_json import rounded
+from lightning_tfm.report.serialize import rounded, to_csv, to_json
+from lightning_tfm.report.tables.paper_table import Layout
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.schema import read_kept
 from lightning_tfm.study.search import Search

@@ -1,7 +1,7 @@
 """Which fields are columns of a table: the paper's ten and whatever else a row changes; their heads."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lightning_tfm.config import Experiment, typed_and_trained
@@ -13,57 +13,41 @@ from lightning_tfm.study.rows import Row
 Where = tuple[str, str]
 """section and field of an experiment"""
 
+
+@dataclass(frozen=True)
+class PaperColumn:
+    """One of the paper's, by its name in a table."""
+
+    where: Where
+    latex: str
+    """its symbol"""
+    lines: str = ""
+    """its head in a terminal, where that is not its name in lines"""
+    label: str = ""
+    """short name in a list of changes, where that is not its name"""
+
+
 COLUMNS = {
-    "N": ("model", "N"),
-    "d_model": ("model", "d_model"),
-    "d_ff": ("model", "d_ff"),
-    "h": ("model", "h"),
-    "d_k": ("model", "d_k"),
-    "d_v": ("model", "d_v"),
-    "P_drop": ("model", "P_drop"),
-    "eps_ls": ("training", "eps_ls"),
-    "positions": ("model", "positions"),
-    "train steps": ("training", "steps"),
+    "N": PaperColumn(("model", "N"), "$N$"),
+    "d_model": PaperColumn(("model", "d_model"), r"$d_{\mathrm{model}}$", "d\nmo-\ndel"),
+    "d_ff": PaperColumn(("model", "d_ff"), r"$d_{\mathrm{ff}}$"),
+    "h": PaperColumn(("model", "h"), "$h$"),
+    "d_k": PaperColumn(("model", "d_k"), "$d_k$"),
+    "d_v": PaperColumn(("model", "d_v"), "$d_v$"),
+    "P_drop": PaperColumn(("model", "P_drop"), r"$P_{\mathrm{drop}}$"),
+    "eps_ls": PaperColumn(("training", "eps_ls"), r"$\epsilon_{\mathrm{ls}}$"),
+    "positions": PaperColumn(("model", "positions"), "positions", "pos", "pos"),
+    "train steps": PaperColumn(("training", "steps"), "steps", "train\nsteps", "steps"),
 }
-"""the paper's columns, and where an experiment holds them"""
-
+HEADS = {"warmup": "warm-\nup"}
+SYMBOLS = {"beta1": r"$\beta_1$", "beta2": r"$\beta_2$", "adam_eps": r"$\epsilon$"}
+"""of further fields, in a terminal and in LaTeX"""
 SIZES = ("N", "d_model", "d_ff", "h", "d_k", "d_v")
-
-HEADS = {
-    "d_model": "d\nmo-\ndel",
-    "d_ff": "d\nff",
-    "d_k": "d\nk",
-    "d_v": "d\nv",
-    "P_drop": "P\ndrop",
-    "eps_ls": "eps\nls",
-}
-HEADS |= {"positions": "pos", "train steps": "train\nsteps", "warmup": "warm-\nup"}
-"""column -> its head in a terminal, where that is not its name in lines"""
-
-LABELS = {"positions": "pos", "train steps": "steps"}
-"""short names in a list of changes"""
-
-LATEX_HEADS = {
-    "N": "$N$",
-    "d_model": r"$d_{\mathrm{model}}$",
-    "d_ff": r"$d_{\mathrm{ff}}$",
-    "h": "$h$",
-    "d_k": "$d_k$",
-    "d_v": "$d_v$",
-    "P_drop": r"$P_{\mathrm{drop}}$",
-    "eps_ls": r"$\epsilon_{\mathrm{ls}}$",
-    "positions": "positions",
-    "train steps": "steps",
-    "beta1": r"$\beta_1$",
-    "beta2": r"$\beta_2$",
-    "adam_eps": r"$\epsilon$",
-}
-"""the paper's symbols"""
 
 
 def columns_of(rows: Iterable[Row]) -> dict[str, Where]:
     """Column -> where an experiment holds it: the paper's, then every other field that a row changes, as they come."""
-    found = dict(COLUMNS)
+    found = {name: column.where for name, column in COLUMNS.items()}
     for key in (key for row in rows for key in row.change):
         section, _, field = key.partition(".")
         if (section, field) not in found.values():
@@ -84,7 +68,7 @@ def of_the_paper(rows: Sequence[SummaryRow]) -> bool:
 def columns_to_print(rows: Sequence[SummaryRow]) -> list[str]:
     """Columns to print: all of them beside rows of the paper's; else those of the paper's that no row changes are not.
 
-    `unchanged` says what these are.
+    `constants` says what these are.
     """
     every, others = list(rows[0].values), _beside_base(rows)
     if of_the_paper(rows) or not others:
@@ -97,44 +81,35 @@ def _beside_base(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
 
 
 def scale(divided: str, rows: Sequence[SummaryRow]) -> str:
-    """How the miniature divides (Table.scale), in words."""
+    """How the miniature divides (Summary.scale), in words."""
     return f"miniature of the paper: {divided}" if of_the_paper(rows) else f"miniature: {divided}"
 
 
-def sizes(rows: Sequence[SummaryRow]) -> str:
-    """Which sizes are printed."""
+def size_notes(divided: str, rows: Sequence[SummaryRow], brief: bool = False) -> list[str]:
+    """How sizes are to be read (`divided`: Summary.scale): of a miniature how it divides and, unless `brief`, which
+    sizes are printed; else only where the paper's rows are over a base of another size, so that their names give sizes
+    that were not used."""
     if any(row.typed for row in rows):
-        return "sizes as they are typed, before that division; in brackets those trained"
-    return "sizes are those trained" + ", row names the paper's" * of_the_paper(rows)
+        printed = "sizes as they are typed, before that division; in brackets those trained"
+    else:
+        printed = "sizes are those trained" + ", row names the paper's" * of_the_paper(rows)
+    if divided:
+        return ["; ".join([scale(divided, rows), *[printed] * (not brief)])]
+    model, base = Experiment().model, next((row.values for row in rows if row.base), {})
+    resized = any(base[name] != getattr(model, name) for name in SIZES if name in base)
+    return [printed] * (of_the_paper(rows) and resized)
 
 
-def resized(rows: Sequence[SummaryRow]) -> bool:
-    """Whether the paper's rows are over a base of another size, so that their names give sizes that were not used."""
-    model = Experiment().model
-    base = next((row.values for row in rows if row.base), {})
-    return of_the_paper(rows) and any(base[name] != getattr(model, name) for name in SIZES if name in base)
-
-
-def trained(divided: str, rows: Sequence[SummaryRow]) -> list[str]:
-    """How sizes are to be read (`divided`: Table.scale), and what all rows have in columns that are not shown."""
-    how = [f"a {scale(divided, rows)}"] if divided else [sizes(rows)] * resized(rows)
-    return [*how, *[f"the same in every row: {rest}" for rest in [unchanged(rows)] if rest]]
-
-
-def same(rows: Sequence[SummaryRow]) -> dict[str, str]:
+def constants(rows: Sequence[SummaryRow]) -> dict[str, str]:
     """What every row has in the columns that are not shown, as in YAML."""
     kept = columns_to_print(rows)
     return {name: cell_text(rows[0], name) for name in rows[0].values if name not in kept}
 
 
-def unchanged(rows: Sequence[SummaryRow]) -> str:
-    """`same` in a line, empty where all columns are shown."""
-    return ", ".join(f"{label(name)}={value}" for name, value in same(rows).items())
-
-
-def yaml_text(found: Any) -> str:
-    """A value, as in YAML."""
-    return str(found).lower() if isinstance(found, bool) else str(found)
+def constants_note(rows: Sequence[SummaryRow]) -> list[str]:
+    """The same in a line; none where all columns are shown."""
+    values = ", ".join(f"{label(name)}={value}" for name, value in constants(rows).items())
+    return [f"the same in every row: {values}"] * bool(values)
 
 
 def value(row: SummaryRow, name: str) -> str:
@@ -147,7 +122,8 @@ def cell_text(row: SummaryRow, name: str, thousands: str = "000") -> str:
 
     def short(found: Any) -> str:
         many = name == "train steps" and found >= 10_000 and found % 1000 == 0
-        return f"{found // 1000}{thousands}" if many else yaml_text(found)
+        text = str(found).lower() if isinstance(found, bool) else str(found)
+        return f"{found // 1000}{thousands}" if many else text
 
     found = row.values[name]
     return typed_and_trained(short(row.typed.get(name, found)), short(found))
@@ -182,12 +158,17 @@ def changes(row: SummaryRow, names: Sequence[str]) -> str:
 
 def label(name: str) -> str:
     """Short name in a list."""
-    return LABELS.get(name, name)
+    return (COLUMNS[name].label if name in COLUMNS else "") or name
 
 
 def head(name: str) -> str:
     """Of a column in a terminal, in lines."""
-    return HEADS.get(name, name.replace("_", "\n"))
+    return (COLUMNS[name].lines if name in COLUMNS else HEADS.get(name, "")) or name.replace("_", "\n")
+
+
+def symbol(name: str) -> str | None:
+    """In LaTeX; None for a field that has none."""
+    return COLUMNS[name].latex if name in COLUMNS else SYMBOLS.get(name)
 
 
 def changed(row: SummaryRow) -> str:

@@ -70,7 +70,7 @@ def fields(of: Sequence[str], value: Callable[[SummaryRow, str], str] = columns.
         return Shown(
             name,
             lines=columns.head(name),
-            latex=columns.LATEX_HEADS.get(name),
+            latex=columns.symbol(name),
             kind="field",
             group="Fields",
             key=f"f{i}",

@@ -43,12 +43,7 @@ def untested_notes(report: Summary, by_nll: bool = True) -> list[str]:
     """What the numbers are, and why cells are empty. Without the notes of columns that are not shown."""
     found = ["dev PPL is per token, end token included" + "".join(f"; {x}" for x in signatures(report))]
     found += [note for note in nll_per_word.notes(report) if by_nll or note not in nll_per_word.MEANINGS]
-    if report.scale:
-        found.append(f"{columns.scale(report.scale, report.rows)}; {columns.sizes(report.rows)}")
-    elif columns.resized(report.rows):
-        found.append(columns.sizes(report.rows))
-    if rest := columns.unchanged(report.rows):
-        found.append(f"the same in every row: {rest}")
+    found += columns.size_notes(report.scale, report.rows) + columns.constants_note(report.rows)
     if len(report.seeds) > 1:
         found.append(f"{len(report.seeds)} seeds: {SEEDS}")
     return found + common_notes(report) + twins(report.rows) + elsewhere(report.rows) + left_out(report.rows)
@@ -69,6 +64,12 @@ def twins(rows: Sequence[SummaryRow]) -> list[str]:
     return [f"{', '.join(said)}: the same runs, so no comparison of {'its' if len(said) == 1 else 'their'} own"] * bool(
         said
     )
+
+
+def scale_notes(report: Summary) -> list[str]:
+    """How sizes are to be read, of a miniature how it divides alone, and what all rows have alike."""
+    sizes = columns.size_notes(report.scale, report.rows, brief=True)
+    return [*(f"a {note}" if report.scale else note for note in sizes), *columns.constants_note(report.rows)]
 
 
 def common_notes(report: Summary) -> list[str]:
@@ -148,10 +149,7 @@ def brief_notes(report: Summary) -> list[str]:
     """Below the tables with tests in a terminal."""
     notes = [*base_apart(report), *reference.reference_note(report), *nll_per_word.notes(report)]
     notes.append(f"{SEEDS}; marginal {report.level} % intervals; verdicts use p (BH), over the rows of a metric")
-    if report.scale:
-        notes.append(columns.scale(report.scale, report.rows))
-    elif columns.resized(report.rows):
-        notes.append(columns.sizes(report.rows))
+    notes += columns.size_notes(report.scale, report.rows, brief=True)
     notes += [*common_notes(report), *twins(report.rows), *phrases(report.rows), *left_out(report.rows)]
     return notes + [line for one, found in findings(report) for line in one.brief(found, report)]
 
@@ -170,7 +168,7 @@ def tested_notes(report: Summary) -> list[str]:
     notes += [BIAS] * factors_printed(report.rows)
     if report.looks is not None:
         notes.append(f"{interim_note(report)}; p is corrected for that too, intervals are at {report.level} %")
-    notes += columns.trained(report.scale, report.rows)
+    notes += scale_notes(report)
     notes += common_notes(report) + twins(report.rows) + elsewhere(report.rows)
     notes += [line for one, found in findings(report) for line in one.notes(found, report)]
     notes += map(claim_line, report.claims)

@@ -14,9 +14,9 @@ import pytest
 from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, crossing, mean_curve, multiplier, times
 from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.report.row import Multiplier
-from lightning_tfm.report.tables.data import lines as lines_of
+from lightning_tfm.report.tables.data_lines import lines as lines_of
 from lightning_tfm.report.tables.extra_columns import FACTS
-from lightning_tfm.report.tables.latex import to_latex
+from lightning_tfm.report.tables.paper_table import to_latex
 from lightning_tfm.study.rows import Paper, Row, load_rows
 from tests.helpers.studies import Generator
 

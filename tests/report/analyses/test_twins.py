@@ -11,7 +11,7 @@ from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.report.build_summary import summarise, tabulate
 from lightning_tfm.report.records import collect
 from lightning_tfm.report.sequential import further
-from lightning_tfm.report.tables.data import lines
+from lightning_tfm.report.tables.data_lines import lines
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study_file import save

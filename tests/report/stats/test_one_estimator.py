@@ -15,7 +15,7 @@ from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.report.build import make
-from lightning_tfm.report.tables.data import lines as lines_of
+from lightning_tfm.report.tables.data_lines import lines as lines_of
 from tests.golden import ROOT, printed, visible
 
 ROW = "norm=post, warmup=150, lr_factor=0.7"

@@ -14,8 +14,8 @@ from lightning_tfm.report.records import collect
 from lightning_tfm.report.row import Difference, Scores, SummaryRow
 from lightning_tfm.report.tables import extra_columns
 from lightning_tfm.report.tables import views as table
-from lightning_tfm.report.tables.data import lines
-from lightning_tfm.report.tables.latex import to_latex
+from lightning_tfm.report.tables.data_lines import lines
+from lightning_tfm.report.tables.paper_table import to_latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.helpers.studies import summary, summary_row
 

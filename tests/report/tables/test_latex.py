@@ -12,8 +12,8 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.report import archive
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.render.latex import latex
-from lightning_tfm.report.tables.columns import LATEX_HEADS
-from lightning_tfm.report.tables.latex import TESTS, Layout, to_latex
+from lightning_tfm.report.tables.columns import COLUMNS, SYMBOLS
+from lightning_tfm.report.tables.paper_table import TESTS, Layout, to_latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.helpers.calling import ROOT
 from tests.helpers.studies import Generator
@@ -154,6 +154,6 @@ def test_a_caption_has_at_most_three_lines_and_the_rest_stands_below(report):
 
 
 def test_no_word_is_set_as_a_product_of_letters():
-    heads = " ".join(LATEX_HEADS.values())
+    heads = " ".join([*(column.latex for column in COLUMNS.values()), *SYMBOLS.values()])
     maths = re.findall(r"\$([^$]+)\$", re.sub(r"\\mathrm\{\w+\}|\\[a-z]+", "", heads))
     assert maths and not [one for one in maths if re.search("[A-Za-z]{2}", one)]

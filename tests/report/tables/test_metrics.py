@@ -15,7 +15,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.build import make
 from lightning_tfm.report.records import collect, read_cells
-from lightning_tfm.report.to_json import plain
+from lightning_tfm.report.serialize import plain
 from lightning_tfm.runs.record import read_score
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as

@@ -14,7 +14,7 @@ from lightning_tfm.report.blocks import Column, Table
 from lightning_tfm.report.build import render_table
 from lightning_tfm.report.build_summary import tabulate
 from lightning_tfm.report.render import text as terminal
-from lightning_tfm.report.tables import parameters
+from lightning_tfm.report.tables import of_the_paper
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.rows import Fingerprints, all_rows, apply
 from lightning_tfm.study.study import Ablation
@@ -154,10 +154,10 @@ def test_csv_and_markdown_hold_every_row_and_column():
 
 def test_parameter_counts_say_which_agree():
     rows = all_rows()
-    found = parameters.counts(Experiment(), 37000, rows.values())
+    found = of_the_paper.parameter_counts(Experiment(), 37000, rows.values())
     assert sum(c.agrees is True for c in found) == 0  # facts: none of 11 with the paper's own vocabulary
-    assert "0 of 11 published counts with 37,000 tokens" in terminal.to_text(parameters.blocks(found, 37000))
-    assert json.loads(parameters.to_json(found, 37000))["rows"][0]["computed"] == 63_045_632
+    assert "0 of 11 published counts with 37,000 tokens" in terminal.to_text(of_the_paper.count_blocks(found, 37000))
+    assert json.loads(of_the_paper.counts_json(found, 37000))["rows"][0]["computed"] == 63_045_632
 
 
 def test_a_terminal_of_60_columns_is_not_exceeded_by_one():

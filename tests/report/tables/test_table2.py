@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.report.tables import table2
+from lightning_tfm.report.tables import of_the_paper
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Machine, Measure, Seconds, to_plain
 from tests.helpers.studies import DEV, record
@@ -25,7 +25,7 @@ def write(root, name: str, corpus: str, paper_bleu: float | None, **changes) -> 
 
 
 def test_the_paper_s_costs_are_its_own_arithmetic():
-    rows = {line.name: line for line in table2.lines(table2.FACTS.parent)}
+    rows = {line.name: line for line in of_the_paper.table2_lines(of_the_paper.FACTS.parent)}
     assert len(rows) == 10
     assert abs(12 * 3600 * 8 * 9.5e12 / rows["Transformer base"].flops["en-de"] - 1) < 0.01
     assert abs(3.5 * 86400 * 8 * 9.5e12 / rows["Transformer big"].flops["en-fr"] - 1) < 0.01

@@ -1,6 +1,10 @@
-"""Findings as plain data: what JSON holds of a dataclass, whose field is a key with blanks for underscores."""
+"""What a program reads, at full precision: CSV, and JSON of dataclasses, whose fields are keys with blanks."""
 
+import csv
+import io
+import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -8,6 +12,8 @@ import numpy as np
 
 from lightning_tfm.metrics import METRICS, Metric
 
+Data = Sequence[Mapping[str, object]]
+"""lines of a CSV file: head -> value at full precision; a head that a line lacks is empty there"""
 WEIGHED = {"weighed": True}
 """of a field that JSON lacks where there was nothing to weigh"""
 INLINE = {"inline": True}
@@ -64,3 +70,18 @@ def rounded(value: Any) -> Any:
     if isinstance(value, (float, np.floating)):
         return float(f"{value:.10g}") if math.isfinite(value) else None
     return value
+
+
+def to_csv(data: Data) -> str:
+    """A line for each, under the heads in the order in which they come up."""
+    heads = list(dict.fromkeys(head for line in data for head in line))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, heads, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(data)
+    return out.getvalue()
+
+
+def to_json(found: Any, **head: object) -> str:
+    """A dataclass, its fields as keys (`plain`), or a mapping, after what `head` says."""
+    return json.dumps(head | plain(found), indent=1, ensure_ascii=False) + "\n"

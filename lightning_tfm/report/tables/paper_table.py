@@ -112,7 +112,7 @@ def _changes(row: SummaryRow, names: Sequence[str]) -> str:
 
 def _set(name: str, value: str) -> str:
     """A field's symbol and its value."""
-    return f"{columns.LATEX_HEADS.get(name) or latex(columns.label(name))}~{value}"
+    return f"{columns.symbol(name) or latex(columns.label(name))}~{value}"
 
 
 def _caption(report: Summary, tests: str) -> str:
@@ -146,7 +146,7 @@ def _notes(report: Summary, tests: str, paper: bool) -> str:
     base = next((row for row in report.rows if row.base), None)
     if base is not None and _in_words(report.rows):
         parts.append(f"base: {_changes(base, columns.columns_to_print(report.rows))}")
-    if same := columns.same(report.rows):
+    if same := columns.constants(report.rows):
         parts.append(f"the same in every row: {', '.join(_set(name, latex(value)) for name, value in same.items())}")
     if tests != "none" and report.looks is not None:
         parts.append(f"{latex(interim_note(report))}, which $p$ is corrected for")

@@ -1,18 +1,74 @@
-"""Table 2 of the paper, BLEU on newstest2014 and training cost, with our finished runs below it, from their records.
-
-The paper's figures are in table2.json, each with its source.
+"""The paper's own tables beside ours: parameter counts, and Table 2 (BLEU on newstest2014, training cost) with our
+finished runs. No training, no torch. The figures of Table 2 are in table2.json, each with its source.
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightning_tfm.config import Experiment
+from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
+from lightning_tfm.report.serialize import to_json
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.folders import run_folders
 from lightning_tfm.runs.record import Missing, Score, read_record, read_score
+from lightning_tfm.study.rows import Row, apply
+
+# --- parameter counts ---
+
+
+@dataclass(frozen=True)
+class Count:
+    """One row's parameters."""
+
+    row: str
+    printed: int | None
+    """millions in the paper"""
+    computed: int
+    agrees: bool | None
+    """whether the computed number rounds to the printed million; None where nothing is printed"""
+
+
+def parameter_counts(base: Experiment, V: int, rows: Iterable[Row]) -> list[Count]:
+    """Every row over `base` at the paper's scale with a vocabulary of `V` pieces."""
+    counts = []
+    for row in rows:
+        printed, computed = row.paper.params, count_parameters(apply(base, row).model, V)["total"]
+        agrees = None if printed is None else math.floor(computed / 1e6 + 0.5) == printed
+        counts.append(Count(row.name, printed, computed, agrees))
+    return counts
+
+
+def count_blocks(counts: list[Count], V: int) -> list[Block]:
+    rows = [
+        [c.row, "" if c.printed is None else f"{c.printed} M", f"{c.computed / 1e6:.2f} M", AGREES[c.agrees]]
+        for c in counts
+    ]
+    missed = ", ".join(c.row for c in counts if c.agrees is False)
+    of_printed = f"{_agreeing(counts)} of {sum(c.printed is not None for c in counts)} published counts"
+    note = f"{of_printed} with {V:,} tokens" + f"; not: {missed}" * bool(missed)
+    return [
+        Table("", columns("row", "printed", "computed", "rounds to it", words=["rounds to it"]), rows),
+        Notes([note]),
+    ]
+
+
+AGREES = {True: "yes", False: "no", None: ""}
+
+
+def counts_json(counts: list[Count], V: int) -> str:
+    return to_json({"rows": counts, "agree": _agreeing(counts)}, V=V)
+
+
+def _agreeing(counts: list[Count]) -> int:
+    return sum(c.agrees is True for c in counts)
+
+
+# --- Table 2 ---
 
 FACTS = Path(__file__).with_name("table2.json")
 PAIRS = ("en-de", "en-fr")
@@ -20,7 +76,7 @@ SET = "newstest2014"
 
 
 @dataclass(frozen=True)
-class Line:
+class System:
     """One system on one or both pairs."""
 
     name: str
@@ -36,13 +92,13 @@ class Line:
     """training FLOPs by formula (model/size.py); None for the paper's rows"""
 
 
-def lines(root: Path) -> list[Line]:
+def table2_lines(root: Path) -> list[System]:
     """The paper's rows, then those of finished runs under `root` that were scored on newstest2014 in full."""
     facts = json.loads(FACTS.read_bytes())
-    return [Line(**row) for row in facts["rows"]] + [line for path in run_folders(root) for line in _ours(root, path)]
+    return [System(**row) for row in facts["rows"]] + [line for path in run_folders(root) for line in _ours(root, path)]
 
 
-def _ours(root: Path, path: Path) -> Iterator[Line]:
+def _ours(root: Path, path: Path) -> Iterator[System]:
     folder = RunFolder(root, path.name)
     record = read_record(folder.result)
     if isinstance(record, Missing):
@@ -59,21 +115,21 @@ def _ours(root: Path, path: Path) -> Iterator[Line]:
             name = f"{called}, {score.weights} weights"
             paper = score.measures.get("paper_bleu")
             found = {pair: paper.value} if paper else {}
-            yield Line(name, path.name, found, {}, {pair: score.bleu or 0.0}, record.flops)
+            yield System(name, path.name, found, {}, {pair: score.bleu or 0.0}, record.flops)
 
 
-def blocks(found: list[Line]) -> list[Block]:
+def table2_blocks(found: list[System]) -> list[Block]:
     """The paper's rows, below a rule ours."""
     ours = next((i for i, line in enumerate(found) if line.sacrebleu is not None), len(found))
     heads = columns("", *PAIRS, "sacreBLEU", "FLOPs", "counted")
     return [Table("", heads, [_cells(line) for line in found], frozenset({ours})), Notes(_notes(found, ours))]
 
 
-def to_json(found: list[Line]) -> str:
-    return json.dumps({"schema": 1, "set": SET, "rows": [asdict(line) for line in found]}, indent=1) + "\n"
+def table2_json(found: list[System]) -> str:
+    return to_json({"set": SET, "rows": found}, schema=1)
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: System) -> list[str]:
     costs = dict.fromkeys(f"{line.flops[pair]:.1e}" for pair in PAIRS if pair in line.flops)
     digits = "g" if line.sacrebleu is None else ".2f"
     sacre = "".join(f"{value:.2f}" for value in (line.sacrebleu or {}).values())
@@ -87,7 +143,7 @@ def _cells(line: Line) -> list[str]:
     ]
 
 
-def _notes(found: list[Line], ours: int) -> list[str]:
+def _notes(found: list[System], ours: int) -> list[str]:
     notes = [
         "BLEU on newstest2014, tokenised, hyphens split for ours and the paper's own two",
         "FLOPs: time × devices × their rate, en-de / en-fr; counted: by formula",
