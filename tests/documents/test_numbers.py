@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import distance
+from lightning_tfm.config import Data
+from lightning_tfm.data.builtin import Builtin
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
 PAGES = {
@@ -57,9 +61,7 @@ def wrong(text: str, studies: tuple[str, ...]) -> tuple[list[str], int]:
     for line in text.splitlines():
         names = [{name for name in of if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", line)} for of in known]
         names = [found - {"base"} for found in names]
-        if (
-            not line.startswith("|") or not any(names) or "to either side" in line
-        ):  # tests/report/analyses/test_distance.py's
+        if not line.startswith("|") or not any(names) or "to either side" in line:
             continue
         there = set().union(*(intervals(of[name]) for of, found in zip(known, names, strict=True) for name in found))
         asked = intervals(line)
@@ -190,3 +192,48 @@ def test_guarantees_quote_their_figures():
     )[0]
     assert f"{float(bare):.2f} times its time" in text
     assert f"{each} s for each run; {float(shared):.1f} s with imports, data and table, {share} % at 30 s" in text
+
+
+# --- agreement over a distance (docs/claims.md, 5) ---
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return distance.planted(Data(corpus="builtin", pairs=2700))
+
+
+def test_every_class_has_its_sentences_of_which_none_is_in_train(pairs):
+    assert len(pairs) == len({pair.source for pair in pairs}) == distance.SENTENCES * len(distance.CLASSES)
+    for number, (least, most) in enumerate(distance.CLASSES.values()):
+        of_class = pairs[number * distance.SENTENCES : (number + 1) * distance.SENTENCES]
+        assert all(least <= pair.distance <= most for pair in of_class)
+    assert not {pair.source for pair in pairs} & {source for source, _ in Builtin(2700, 0).lines("train")}
+
+
+def test_the_verb_alone_differs_and_what_lies_between_ends_in_another_vowel(pairs):
+    for pair in pairs:
+        right, *wrong = (line.split() for line in pair.targets())
+        assert len(wrong) == len(distance.VOWELS) - 1
+        for line in wrong:
+            assert [i for i, (a, b) in enumerate(zip(right, line, strict=True)) if a != b] == [pair.verb]
+        vowel = pair.target[pair.verb][-2]
+        head = pair.target[pair.verb - pair.distance] if pair.distance else ""
+        if pair.distance:
+            assert re.fullmatch(f"w{vowel}n", head), "a relative pronoun of the subject, in the accusative"
+            assert pair.target[pair.verb - 1][-2] != vowel
+
+
+def test_the_page_has_the_table_of_the_committed_counts():
+    record = json.loads((ROOT / "experiments/results/claims/distance.json").read_bytes())
+    text = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
+    lines = {line["row"]: line for line in distance.table(record)}
+    assert {line["seeds"] for line in lines.values()} == {3} and record["sentences"] == distance.SENTENCES
+    for name, line in lines.items():
+        cells = next(row for row in text.split("\n") if re.match(rf"\| {name} \| [^|]+ \|( [\d.]+ \|){{5}}", row))
+        *numbers, beyond = (cell.strip() for cell in cells.strip("|").split("|")[2:])
+        assert numbers == [f"{value:.1f}" for value in (*line["right"], line["fall"])]
+        if name != "base":
+            low, high = line["interval"]
+            assert beyond == f"{line['extra']:+.1f} [{low:+.1f}, {high:+.1f}]"
+    p = [line["p"] for line in lines.values() if "p" in line]
+    assert min(p) == lines["L-near3"]["p"] == pytest.approx(0.065, abs=0.005)

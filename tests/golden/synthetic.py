@@ -13,17 +13,19 @@ from pathlib import Path
 import numpy as np
 
 from lightning_tfm.atomic_io import to_json
-from lightning_tfm.config import evaluation_hash
+from lightning_tfm.config import Experiment, Miniature, evaluation_hash
 from lightning_tfm.data.sources.length_buckets import LongText
 from lightning_tfm.report.across.comparison import compare
 from lightning_tfm.report.across.meta_analysis import pool
 from lightning_tfm.report.across.scaling import ladder
 from lightning_tfm.report.build import make, render_table, untested
+from lightning_tfm.report.build_summary import tabulate
 from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.searches import trials
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.runs.length_buckets import Scored, by_length
 from lightning_tfm.runs.record import Score, to_plain
+from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study_file import save
 from lightning_tfm.training.evaluate import Line
@@ -33,7 +35,9 @@ from tests.helpers.studies import (
     SIGNATURE,
     TWICE_THE_STEPS,
     Generator,
+    ablation,
     own_row,
+    record_of,
     write_json,
     write_lines,
     write_search,
@@ -75,9 +79,10 @@ def own(root: Path) -> Generator:
 
 def paper(root: Path) -> Generator:
     """Rows of the paper: a seed far above, a diverged row, cells missing, damaged, scored otherwise."""
-    made = Generator(root, ["base", "A-h1", "A-h4", "C-N2", "D-Pdrop0.0", "E-learned", "big"], FIVE)
+    names = ["base", "A-h1", "A-h4", "C-N2", "D-Pdrop0.0", "E-learned", "big", OWN[1]]
+    made = Generator(root, names, FIVE)
     made.write_all({"A-h1": 0.2, "C-N2": 0.3, "E-learned": -0.2}, skip=[("big", 1), ("big", 2), ("big", 3), ("big", 4)])
-    _, h1, h4, _, drop, learned, _ = made.study.rows
+    _, h1, h4, _, drop, learned, *_ = made.study.rows
     made.write(h1, 3, 0.9)
     made.folder(h4, 2).result.write_text("{")
     made.folder(h4, 3).result.unlink()
@@ -214,7 +219,7 @@ def study_views(name: str, root: Path) -> Iterator[tuple[str, str]]:
     table, report = untested(made.study, root), make("made", root)
     yield "table.txt", render_table(table, "text", 80)
     yield "table.md", render_table(table, "markdown")
-    yield "report.txt", to_words(report.summary, 80)
+    yield "report.txt", f"{render_table(report.summary, 'text', 80)}\n{to_words(report.summary, 80)}"
     for kind, end in {"markdown": "md", "csv": "csv", "latex": "tex"}.items():
         yield f"report.{end}", report.render(kind)
     yield "page.txt", visible(report.render("html", texts=False))
@@ -231,6 +236,34 @@ def search_views(root: Path) -> Iterator[tuple[str, str]]:
     for kind, end in {"markdown": "md", "csv": "csv", "json": "json"}.items():
         yield f"search.{end}", report.render(kind)
     yield "search.page.txt", visible(report.render("html"))
+
+
+def table3(seeds=(1,), miniature: bool = True, labels: bool = True):
+    """All rows of the paper, by records that lie nowhere: PPL 1.5 + k / 10 of the k-th row, a hundredth per seed."""
+    base = Experiment(miniature=Miniature(8, 2, 100) if miniature else Miniature())
+    rows = [row if labels else replace(row, label="") for row in all_rows().values()]
+    study = ablation(rows, seeds, name="table3", base=base, V=500)
+    return study, {
+        (row.name, s): record_of(apply(base, row, s), V=500, ppl=1.5 + i / 10 + s / 100, bleu=40 + i + s / 10)
+        for i, row in enumerate(rows)
+        for s in seeds
+    }
+
+
+def table3_views(root: Path) -> Iterator[tuple[str, str]]:
+    """Table 3 at widths where its columns fit and where changes are spelled out."""
+    kinds = {
+        "one": ((1,), True),
+        "three": ((1, 2, 3), True),
+        "full-size": ((1,), False),
+        "full-two": ((1, 2), False),
+    }
+    for name, how in kinds.items():
+        for width in (80, 84, 120):
+            yield f"{name}-{width}.txt", render_table(tabulate(*table3(*how)), "text", width)
+    yield "unlabelled.txt", render_table(tabulate(*table3(labels=False)), "text", 80)
+    for kind, end in {"markdown": "md", "csv": "csv"}.items():
+        yield f"one.{end}", render_table(tabulate(*table3()), kind)
 
 
 ACROSS = ["base", "A-h1", "A-h4", "A-h16", "A-h32", "C-N2", "C-N4", "D-Pdrop0.0", "E-learned"]
@@ -262,6 +295,7 @@ def across_views(root: Path) -> Iterator[tuple[str, str]]:
 
 VIEWS: dict[str, Callable[[Path], Iterator[tuple[str, str]]]] = {
     **{name: partial(study_views, name) for name in STUDIES},
+    "table3": table3_views,
     "search": search_views,
     "across": across_views,
 }

@@ -1,20 +1,28 @@
-"""The page and the other formats: harmless, whole, the same bytes for the same records."""
+"""The page: harmless, whole, the same bytes for the same records, bounded for large studies, in colours all can see."""
 
 import html as html_module
 import html.parser
 import json
+import os
 import re
+import subprocess
+import sys
+import time
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 from jinja2 import UndefinedError
 
+import lightning_tfm.report
 from lightning_tfm.cli.formats import OF_REPORTS
 from lightning_tfm.cli.main import main
 from lightning_tfm.report import archive
 from lightning_tfm.report.build import make
 from lightning_tfm.report.pages.document import environment
 from lightning_tfm.report.render.latex import latex
+from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.helpers.studies import Generator
 
@@ -158,3 +166,209 @@ def test_the_report_of_the_front_page_is_light(tmp_path):
     assert page.count("<title>") == 1 and page.count("data-tip=") < 400
     minus = html_module.unescape(re.sub(r"<(script|style|pre|code).*?</\1>|<[^>]+>", " ", page, flags=re.S))
     assert not re.search(r"(?<![\w.-])-\d", minus) and not re.search(r"[+−]0\.0(?!\d)", minus)
+
+
+# --- large studies and hostile content: bounded in time and memory, readable, harmless ---
+
+
+MEASURE = """
+import pathlib, re, resource, sys
+from lightning_tfm.cli.main import main
+code = main(["report", "made", "--out", sys.argv[1]])
+used = resource.getrusage(resource.RUSAGE_SELF)
+peak = re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())
+print(used.ru_utime + used.ru_stime, int(peak[1]) // 1024, code)
+"""
+"""not ru_maxrss, which keeps the size of the process that started this one"""
+
+
+def many(count: int) -> list[Row]:
+    base = Row("base", "base", {}, Paper(4.92, 25.8, 65), "here:1")
+    rows = [
+        Row(f"r{i}", f"g{i % 9}", {"training.warmup": 401 + i}, Paper(5.0, 25.0, 65), "here:1") for i in range(count)
+    ]
+    return [base, *rows[: count - 1]]
+
+
+@pytest.fixture(scope="module")
+def hundred(tmp_path_factory):
+    made = Generator(tmp_path_factory.mktemp("r"), many(100), [1, 2, 3, 4, 5])
+    made.write_all({"r3": 0.3})
+    return made
+
+
+@pytest.mark.long
+def test_report_from_500_runs_takes_a_gibibyte_at_most(hundred):
+    began = time.monotonic()
+    argv = [sys.executable, "-c", MEASURE, str(hundred.root)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    wall = time.monotonic() - began
+    seconds, mebibytes, code = map(float, done.stdout.splitlines()[-1].split())
+    size = (hundred.root / "studies/made/report.html").stat().st_size
+    print(
+        f"500 runs: {seconds:.1f} s of one processor ({wall:.1f} s by the clock), {mebibytes:.0f} MiB, {size:,} bytes"
+    )
+    assert code == 0 and mebibytes <= 1024 and size <= 5_000_000
+
+
+@pytest.mark.long
+def test_500_rows_of_one_seed_are_all_there(tmp_path):
+    made = Generator(tmp_path, many(500), [1])
+    made.write_all()
+    page = make("made", made.root).render("html")
+    assert len(page.encode()) <= 5_000_000
+    assert Parser(page).open == []
+    assert len(re.findall(r'<tr class="[^"]*one"', page)) == 500
+    assert "500 of 500 runs finished" in page
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e999, "4.9", None, True, -1e308])
+@pytest.mark.parametrize("key", ["ppl", "bleu", "nll"])
+def test_a_score_that_is_no_number_empties_its_cell_and_no_other(generator, key, value):
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
+    made.write_all({"A-h1": 0.3})
+    made.write(made.study.rows[2], 3, 0.0, **{key: value})
+    report = make("made", made.root)
+    rows = {r.name: r for r in report.summary.rows}
+    far = key == "ppl" and value in (float("inf"), 1e999)  # so far from any number that the seed counts as diverged
+    assert rows["A-h4"].n == 2 + far and list(rows["A-h4"].missing) == ["3"] and rows["A-h1"].n == 3
+    for kind in ("html", "markdown", "csv", "latex"):
+        shown = re.sub(r"=-?(nan|inf)\b", "", report.render(kind))  # the reason says what it was
+        assert not re.search(r"\b(nan|inf)\b", shown)
+    json.loads(report.render("json"), parse_constant=pytest.fail)
+
+
+def test_all_scores_are_no_numbers(generator):
+    made = generator(["base", "A-h1"], [1, 2])
+    for row in made.study.rows:
+        for seed in made.study.seeds:
+            made.write(row, seed, 0.0, ppl=float("nan"))
+    assert "0 of 4 runs finished" in make("made", made.root).render("html")
+
+
+def test_hostile_text_in_every_field_of_a_record_is_harmless(generator):
+    mine = Row(f"mine {HOSTILE}", f"group {HOSTILE}", {"model.h": 2}, Paper(None, None, None), f"{HOSTILE}:1")
+    made = generator(["base"], [1, 2])
+    made.study.rows.append(mine)
+    from lightning_tfm.study.study_file import save
+
+    save(made.study, made.root)
+    for row in made.study.rows:
+        for seed in made.study.seeds:
+            folder = made.write(row, seed, 0.0)
+            record = json.loads((folder.path / "result.json").read_bytes())
+            record["hardware"] = {"cpu": HOSTILE, "gpus": [HOSTILE], "host": HOSTILE, "system": HOSTILE}
+            record["versions"] = {HOSTILE: HOSTILE}
+            record["git"] = {"commit": HOSTILE, "changed": True}
+            record["data"] |= {key: HOSTILE for key in ("tokenizer", "dev")}
+            record["inexact"] = [HOSTILE]
+            (folder.path / "result.json").write_text(json.dumps(record))
+            (folder.path / "report").mkdir(exist_ok=True)
+            pair = {"source": [HOSTILE], "target_in": [HOSTILE], "encoder": [[[[1000]]]]}
+            pair |= {"decoder": [[[[1000]]]], "cross": [[[[1000]]]]}
+            (folder.path / "report/attention.json").write_text(json.dumps({"sentences": [pair]}))
+    page = make("made", made.root).render("html")
+    assert "4 of 4 runs finished" in page and 'id="attention-data"' in page
+    parsed = Parser(page)
+    assert parsed.open == [] and parsed.scripts == 2  # the page's own, and the data of the attention maps
+    assert all(link.startswith(("#", "data:")) for link in parsed.links)
+    found = page.find("<script>alert")
+    assert found < 0, page[max(found - 200, 0) : found + 50]
+    assert HOSTILE not in page
+
+
+# --- colours of the pages as the colour-blind see them, in both schemes ---
+
+
+LEAST = 20.0
+SEEN_BY = {
+    "all": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritanopia": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
+XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+"""of linear sRGB, D65"""
+TEMPLATES = Path(lightning_tfm.report.__file__).parent / "templates"
+
+
+def schemes() -> dict[str, dict[str, str]]:
+    """light and dark: name -> #rrggbb."""
+    light, dark = (TEMPLATES / "report.css").read_text().split("prefers-color-scheme: dark", 1)
+    found = [dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{3,6})", css)) for css in (light, dark.split("* {")[0])]
+    return {"light": found[0], "dark": found[0] | found[1]}
+
+
+def linear(colour: str) -> np.ndarray:
+    """RGB of #rrggbb or #rgb as light."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * c for c in colour[1:])
+    srgb = np.array([int(digits[i : i + 2], 16) for i in (0, 2, 4)]) / 255
+    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+
+
+def lab(colour: str, seen: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of a colour through the eyes of `seen`."""
+    ratio = XYZ @ np.clip(seen @ linear(colour), 0, 1) / XYZ.sum(axis=1)
+    f = np.where(ratio > (6 / 29) ** 3, np.cbrt(ratio), ratio / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def distance(one: str, other: str, seen: np.ndarray) -> float:
+    return float(np.linalg.norm(lab(one, seen) - lab(other, seen)))
+
+
+def test_the_measure_knows_published_values():
+    """sRGB's red and white in L*a*b*; red and green that only a deuteranope takes for alike."""
+    assert lab("#ff0000", np.eye(3)) == pytest.approx([53.24, 80.09, 67.20], abs=0.02)
+    assert lab("#fff", np.eye(3)) == pytest.approx([100, 0, 0], abs=0.02)
+    alike = "#a35c00", "#6f7a00"
+    assert distance(*alike, SEEN_BY["deuteranopia"]) < LEAST < distance(*alike, np.eye(3))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("eyes", SEEN_BY)
+def test_colours_of_verdicts_and_of_trials_are_told_apart(scheme, eyes):
+    """Each pair of them may lie side by side: in the bar of verdicts, the table, the pictures of a search."""
+    css = (TEMPLATES / "report.css").read_text() + (TEMPLATES / "pictures.css").read_text()
+    named = {
+        style: name
+        for names, name in re.findall(r"^\.([a-z, .]+) \{ color: var\(--([a-z]+)\) \}", css, re.M)
+        for style in names.split(", .")
+    }
+    verdicts = {named[word.style] for word in Verdict}
+    assert {"good", "bad", "found", "apart", "open"} == verdicts
+    trials = {named[style] for style in ("best", "better", "rest")}
+    palette = schemes()[scheme]
+    near = {
+        pair: round(distance(*(palette[name] for name in pair), SEEN_BY[eyes]), 1)
+        for group in (verdicts, trials)
+        for pair in combinations(sorted(group), 2)
+    }
+    assert {pair: apart for pair, apart in near.items() if apart < LEAST} == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_of_verdicts_are_theirs_alone_and_can_be_read(scheme):
+    """2.3 is just noticed in CIE76 (Mahy, Van Eycken and Oosterlinck 1994); WCAG 2 asks for a contrast of 4.5."""
+    sheets, palette = [(TEMPLATES / name).read_text() for name in ("report.css", "pictures.css")], schemes()[scheme]
+    assert (Verdict.BETTER.style, Verdict.WORSE.style) == ("found", "apart")
+    coloured = {word.style for word in Verdict} - {"open", "untested"}
+    for name in coloured:
+        for ground in ("bg", "panel"):
+            dim, bright = sorted(luminance(palette[colour]) for colour in (name, ground))
+            assert (bright + 0.05) / (dim + 0.05) >= 4.5, (name, ground)
+        others = {other: distance(palette[name], palette[other], np.eye(3)) for other in palette.keys() - coloured}
+        assert min(others.values()) > 2.5 * 2.3, (name, others)
+        assert sum(sheet.count(f"var(--{name})") for sheet in sheets) == 1, f"{name} is for verdicts"
+
+
+def luminance(colour: str) -> float:
+    return float(XYZ[1] @ linear(colour))

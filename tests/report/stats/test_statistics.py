@@ -1,14 +1,20 @@
-"""Two kinds of noise, each found where it was planted."""
+"""Two kinds of noise found where they were planted; scores from counts; corrections for several tests; power."""
 
 import time
 import warnings
 
 import numpy as np
 import pytest
+import sacrebleu
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sacrebleu.significance import PairedTest
 from scipy import special, stats
 
-from lightning_tfm.report.stats import statistics
-from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
+from lightning_tfm.corpus_metrics import Bleu, Chrf
+from lightning_tfm.report.stats import power, statistics
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm, next_level
+from lightning_tfm.report.stats.resampling import ratio, resampled, resamples
 from lightning_tfm.report.stats.statistics import (
     Estimate,
     SentenceNoise,
@@ -180,3 +186,145 @@ def test_a_thousand_rows_are_weighed_at_once():
     start = time.perf_counter()
     found = compare(mean, variance, np.full(1000, 10), zeros)
     assert np.isfinite(found.se).all() and time.perf_counter() - start < 60
+
+
+# --- corrections for several tests at once ---
+
+
+def test_holm():
+    assert holm(np.array([0.01, 0.04, 0.03, np.nan])) == pytest.approx([0.03, 0.06, 0.06, np.nan], nan_ok=True)
+    assert holm(np.array([[0.5, 0.6], [0.01, 0.2]])) == pytest.approx(np.array([[1.0, 1.0], [0.02, 0.2]]))
+
+
+def test_benjamini_hochberg_is_scipys_and_leaves_out_what_was_not_tested():
+    p = np.random.default_rng(0).uniform(0, 0.2, (50, 19))
+    assert benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p, axis=-1))
+    gaps = np.insert(p[0], [0, 7, 19], np.nan)
+    found = benjamini_hochberg(gaps)
+    assert np.isnan(found).sum() == 3
+    assert found[~np.isnan(found)] == pytest.approx(stats.false_discovery_control(p[0]))
+    assert np.isnan(benjamini_hochberg(np.full(3, np.nan))).all()
+
+
+def test_the_next_level_is_what_one_more_row_has_to_reach():
+    p = np.array([0.001, 0.3, 0.4, 0.5, np.nan])
+    level = next_level(benjamini_hochberg(p))
+    assert level == pytest.approx([0.05 * 2 / 4])
+    for factor, rejected in ((0.999, 2), (1.001, 1)):
+        more = np.array([p[0], level[0] * factor, *p[2:]])
+        assert (benjamini_hochberg(more) < 0.05).sum() == rejected
+    assert next_level(benjamini_hochberg(np.zeros(3))) == pytest.approx([0.05])
+
+
+# --- what could have been found, and how many seeds it would take: against simulated replicates ---
+
+
+ROWS = 6
+ZEROS = SentenceNoise(np.zeros(ROWS), np.zeros(ROWS))
+
+
+def comparison(y, noise=ZEROS):
+    return compare(y.mean(-1), y.var(-1, ddof=1), np.full(y.shape[-2], y.shape[-1]), noise)
+
+
+def test_the_smallest_difference_is_found_about_as_often_as_it_says():
+    y, level = np.random.default_rng(3).normal(size=(2000, ROWS, 5)), 0.05 / 5
+    printed = power.smallest(comparison(y), level)[:, 1]
+    y[:, 1] += np.random.default_rng(4).permutation(printed)[:, None]  # what one study prints, planted in another
+    assert abs((comparison(y).p[:, 1] < level).mean() - power.ABOUT) < 0.08
+
+
+def test_as_many_seeds_as_named_find_the_difference():
+    rng, gap = np.random.default_rng(5), 1.5
+    told = power.needed(comparison(rng.normal(size=(60, ROWS, 5))), np.full(ROWS, gap), 0.025)[:, 1]
+    n = int(np.median(told))
+    assert 7 <= n <= 12  # of a t-test of two samples: 8
+    y = rng.normal(size=(2000, ROWS, n))
+    y[:, 1] += gap
+    assert 0.7 < (comparison(y).p[:, 1] < 0.05).mean() < 0.9
+
+
+def test_no_number_of_seeds_outweighs_another_test_set():
+    noise = SentenceNoise(np.array([0.0, *[0.5] * (ROWS - 1)]), np.zeros(ROWS))
+    d = comparison(np.random.default_rng(6).normal(size=(ROWS, 5)), noise)
+    gap = np.array([np.nan, 1.0, 5.0, 0.0, -1.0, 1e-9])
+    found = power.needed(d, gap, 0.025)
+    assert np.isinf(found[[0, 1, 3, 4, 5]]).all() and 2 <= found[2] < 20
+
+
+def test_the_last_look_falls_where_it_was_predicted():
+    y = np.random.default_rng(7).normal(size=(2000, ROWS, 8))
+    final = y.mean(-1) - y[:, :1].mean(-1)
+    above = power.chance_above(comparison(y[..., :5]), np.full(ROWS, 5), 8, final)[:, 1]  # uniform if it is right
+    for low, high in ((0.0, 0.1), (0.4, 0.6), (0.9, 1.0)):
+        assert ((above >= low) & (above < high)).mean() == pytest.approx(high - low, abs=0.03)
+
+
+# --- scores from sufficient statistics are sacreBLEU's own, and so are the plain paired bootstrap's p-values ---
+
+
+LINES = st.lists(st.text("ab c.,-&'\u00fc1\u3000\t", max_size=20), min_size=1, max_size=6)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(LINES, LINES, st.sampled_from(["13a", "intl", "char", "none"]))
+def test_counts_and_scores_are_sacrebleus(hypotheses, references, tokenize):
+    n = min(len(hypotheses), len(references))
+    hypotheses, references = hypotheses[:n], [r if r.strip() else "a b" for r in references[:n]]
+    metric = sacrebleu.BLEU(tokenize=tokenize, force=True)
+    theirs = np.array(metric._extract_corpus_statistics(hypotheses, [references]))
+    ours = Bleu(references, tokenize)(hypotheses)
+    np.testing.assert_array_equal(ours, theirs)
+    score = metric.corpus_score(hypotheses, [references]).score
+    assert Bleu.score(ours.sum(0)) == pytest.approx(score, abs=1e-9)
+    other = Chrf(references)
+    assert Chrf.score(other(hypotheses).sum(0)) == pytest.approx(other.corpus(hypotheses).value, abs=1e-9)
+    assert other.corpus(hypotheses).value == sacrebleu.CHRF().corpus_score(hypotheses, [references]).score
+
+
+def corpus(S=120, seed=0):
+    rng = np.random.default_rng(seed)
+    words = np.array(list("abcdefghij"))
+    references = [" ".join(rng.choice(words, rng.integers(4, 15))) for _ in range(S)]
+
+    def translate(wrong):
+        return [" ".join(w if rng.random() > wrong else "x" for w in line.split()) for line in references]
+
+    return references, translate
+
+
+@pytest.mark.parametrize("wrong", [0.2, 0.22, 0.3])
+def test_paired_bootstrap_has_the_p_values_of_sacrebleus_paired_test(wrong):
+    references, translate = corpus()
+    a, b = translate(0.2), translate(wrong)
+    metric = sacrebleu.BLEU(references=[references], force=True)
+    _, results = PairedTest([("a", a), ("b", b)], {"BLEU": metric}, None, test_type="bs", n_samples=2000)()
+    theirs = results["BLEU"][1].p_value
+    counts = Bleu(references, "13a")
+    both = [counts(a), counts(b)]
+    distance = np.abs(np.diff(resampled(both, Bleu.score), axis=0)[0])
+    apart = abs(np.diff([Bleu.score(one.sum(0)) for one in both])[0])
+    ours = ((distance - distance.mean() > apart).sum() + 1) / (len(distance) + 1)  # its formula (Koehn 2004)
+    error = np.sqrt(2 * max(theirs * (1 - theirs), 1e-3) / 2000)  # both sides are Monte-Carlo
+    assert abs(ours - theirs) < 4 * error
+
+
+def test_resamples_are_fixed_and_whole():
+    counts = resamples(50)
+    assert (counts.sum(1) == 50).all()
+    assert counts[0, :8].tolist() == resamples(50)[0, :8].tolist()
+
+
+def test_resampled_is_what_a_loop_over_resamples_gives():
+    rng = np.random.default_rng(1)
+    tables = [np.stack([rng.gamma(2, 3, 30), rng.integers(1, 9, 30)], 1) for _ in range(35)]
+    found = resampled(tables, ratio)
+    draws = resamples(30)
+    for r, b in [(0, 0), (34, 7), (20, 1999)]:
+        sums = sum(draws[b, s] * tables[r][s] for s in range(30))
+        assert found[r, b] == pytest.approx(sums[0] / sums[1])
+
+
+def test_a_text_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="1 translations of 2 lines"):
+        Bleu(["a", "b"], "13a")(["a"])

@@ -1,5 +1,6 @@
-"""Any row as the reference: all numbers as against base with that row in its place, and every format says so."""
+"""Any row as the reference, rows that are another, and what others publish beside them: the same numbers as without."""
 
+import html
 import json
 import math
 import re
@@ -11,21 +12,24 @@ from scipy import stats
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
-from lightning_tfm.report.build import make, render_table
+from lightning_tfm.queue.time_estimate import text as planned
+from lightning_tfm.report.build import make, render_table, untested, write_table
 from lightning_tfm.report.build_summary import summarise
+from lightning_tfm.report.sequential import further
+from lightning_tfm.report.tables.data_lines import lines
 from lightning_tfm.report.wording import reference
-from lightning_tfm.study.rows import Paper, Row, all_rows
+from lightning_tfm.study.rows import Paper, all_rows
 from lightning_tfm.study.sequential import Course, Look, late
-from tests.helpers.studies import Generator
+from lightning_tfm.study.study_file import save
+from tests.helpers.studies import Generator, own_row
 
 NAMES = ("base", "A-h1", "C-N2", "E-learned")
-MINE = Row("mine", "X", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")
-TWIN = Row("also-N2", "X", {"model.N": 2}, Paper(None, None, None), "mine.yaml:2")
+MINE, TWIN = own_row("mine", {"model.h": 2}), own_row("also-N2", {"model.N": 2})
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    found = Generator(tmp_path_factory.mktemp("reference"), [*map(all_rows().get, NAMES), MINE, TWIN], [1, 2, 3])
+    found = Generator(tmp_path_factory.mktemp("reference"), [*NAMES, MINE, TWIN], [1, 2, 3])
     found.write_all({"A-h1": 0.2, "C-N2": 0.3}, skip=[("also-N2", seed) for seed in (1, 2, 3)])
     return found
 
@@ -37,12 +41,12 @@ def against(made):
     return kept.__getitem__
 
 
-def rows_of(report):
-    return {row.name: row for row in report.summary.rows}
+def rows_by_name(summary):
+    return {row.name: row for row in summary.rows}
 
 
 def test_differences_are_to_the_row_with_the_papers_to_its_own_number_there(against):
-    summary, rows, cells = against("C-N2").summary, rows_of(against("C-N2")), against(None).cells
+    summary, rows, cells = against("C-N2").summary, rows_by_name(against("C-N2").summary), against(None).cells
     assert summary.reference == summary.to == summary.against.name == "C-N2"
     assert rows["C-N2"].ppl.difference is None and rows["base"].base
     for name in ("base", "A-h1", "E-learned", "mine"):
@@ -58,7 +62,7 @@ def test_differences_are_to_the_row_with_the_papers_to_its_own_number_there(agai
 
 def test_the_family_is_all_rows_but_the_reference(against):
     """As against base, were that row the base: base and it change places."""
-    rows, to_base = rows_of(against("C-N2")), rows_of(against(None))
+    rows, to_base = rows_by_name(against("C-N2").summary), rows_by_name(against(None).summary)
     assert [name for name, row in rows.items() if row.ppl.difference is None] == ["C-N2", "also-N2"]
     assert rows["base"].ppl.difference.estimate == pytest.approx(-to_base["C-N2"].ppl.difference.estimate)
     assert rows["base"].ppl.difference.se == pytest.approx(to_base["C-N2"].ppl.difference.se)
@@ -82,34 +86,23 @@ def test_base_and_a_row_that_is_another(made):
         make(made.study.name, made.root, "C-N3")
 
 
-def test_every_format_says_that_the_reference_is_not_base(against):
+def test_programs_are_told_that_the_reference_is_not_base(against):
+    """What people read of it: tests/golden/made/paper/reference.*."""
     report = against("C-N2")
-    html = report.render("html")
-    assert "NOT to base" in html and html.index("NOT to base") < html.index("<nav")
-    assert "<bdi>Δ PPL, % to C-N2</bdi>" in html and "Differences to C-N2" in html and "Differences to base" not in html
-    assert "Perplexity against C-N2" in html and "against base" not in html
-    assert "<bdi>row C-N2 (compared with)</bdi>" in html and "(base)" not in html
-    md = report.render("markdown")
-    assert "Δ PPL, % to C-N2" in md and "NOT to base" in md and re.search(r"\| C-N2 \|.*\| reference \|", md)
     heads, first, *_ = report.render("csv").splitlines()
     assert heads.split(",")[2] == "differences to" and first.split(",")[2] == "C-N2"
-    tex = report.render("latex")
-    assert "difference to C-N2, not to base, up to" in tex
+    assert "difference to C-N2, not to base, up to" in report.render("latex")
     assert json.loads(report.render("json"))["reference"] == "C-N2"
-    text = render_table(report.summary, "text", 80)
-    assert text.startswith("differences to C-N2, not to base\n") and max(map(len, text.splitlines())) <= 80
+    html = report.render("html")
+    assert html.index("NOT to base") < html.index("<nav") and "(base)" not in html and "against base" not in html
     for kind in ("html", "markdown", "csv", "latex", "json"):
         plain = against(None).render(kind)
         assert "NOT" not in plain and '"reference":' not in plain and "differences to," not in plain
 
 
 def test_no_name_of_a_row_hides_another_line_of_an_example(tmp_path):
-    names = ("line", "source", "reference", "row base (base)")
-    rows = [
-        Row(name, "X", {"model.h": h}, Paper(None, None, None), "x:1")
-        for name, h in zip(names, (1, 2, 4, 16), strict=True)
-    ]
-    named = Generator(tmp_path, [all_rows()["base"], *rows], [1])
+    names = {"line": 1, "source": 2, "reference": 4, "row base (base)": 16}
+    named = Generator(tmp_path, ["base", *(own_row(name, {"model.h": h}) for name, h in names.items())], [1])
     named.write_all(dict.fromkeys(names, 0.3))
     html = make("made", tmp_path).render("html")
     some = html[html.index("Where the translations differ most") :]
@@ -140,3 +133,100 @@ def test_the_commands(made, capsys):
         assert "the rows are base, A-h1" in capsys.readouterr().err
     assert main(["sweep", "sweeps/table3.yaml", "--reference", "nix", *out]) == 2
     assert "--reference=nix" in capsys.readouterr().err
+
+
+# --- rows that are base or another row, and what others publish ---
+
+
+TWINS = [
+    own_row("also-base", {"model.h": 8}),
+    own_row("also-h4", {"model.d_v": 128, "model.d_k": 128, "model.h": 4}),
+    own_row("empty"),
+]
+BESIDE = ("A-h4", "A-h1", "C-N2", "base", "D-Pdrop0.0", "D-Pdrop0.2", "E-learned")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """One study without twins, one with, of the same runs."""
+    found, root = [], tmp_path_factory.mktemp("twins")
+    for name, chosen in (("without", BESIDE), ("with", [TWINS[0], *BESIDE[:2], *TWINS[1:], *BESIDE[2:]])):
+        made = Generator(root, chosen, [1, 2, 3], name)
+        made.write_all(
+            {"A-h1": 0.2, "C-N2": 0.3, "A-h4": 0.03}, skip=[(row.name, s) for row in TWINS for s in (1, 2, 3)]
+        )
+        found.append(made)
+    return found
+
+
+def test_nothing_is_corrected_for_twins(pair):
+    without, with_twins = (make(made.study.name, made.root).summary for made in pair)
+    found = rows_by_name(with_twins)
+    for row in without.rows:
+        assert row == found[row.name]
+    for row in TWINS:
+        twin = found[row.name]
+        assert twin.n == 3 and not twin.base and twin.ppl.difference is None and twin.metric("bleu").difference is None
+    assert [found[row.name].same_as for row in TWINS] == ["base", "A-h4", "base"]
+    assert found["also-h4"].ppl.by_seed == found["A-h4"].ppl.by_seed
+    assert (with_twins.finished, with_twins.cells) == (without.finished, without.cells) == (21, 21)
+    assert with_twins.claims == without.claims and with_twins.analyses["agreement"] == without.analyses["agreement"]
+    assert with_twins.analyses["agreement"] is not None
+
+
+def test_nor_by_looks_and_no_look_asks_for_them(pair):
+    both = []
+    for made in pair:
+        cells = make(made.study.name, made.root).cells
+        seen = {row.name: [1, 2, 3] for row in made.study.rows}
+        course = Course(late(5, 8), [Look(seen)], None)
+        summary = summarise(cells, course)
+        both.append((summary, further(course, summary, seen, list(range(1, 9)))))
+    (without, next_without), (with_twins, next_with) = both
+    for row in without.rows:
+        assert row == rows_by_name(with_twins)[row.name]
+    for row in TWINS:
+        assert next_with.asked is not None and next_with.asked[row.name] == [1, 2, 3]
+    assert {k: v for k, v in next_with.asked.items() if k not in [row.name for row in TWINS]} == next_without.asked
+
+
+def test_programs_are_told_so(pair):
+    """What people read of it: tests/golden/made/own."""
+    made = pair[1]
+    table, report = untested(made.study, made.root), make(made.study.name, made.root)
+    assert [row.get("is") for row in json.loads(render_table(table, "json"))["rows"]][:3] == ["base", None, None]
+    same = {line["row"]: (line["is"], line["ppl difference verdict"]) for line in lines(report.summary)}
+    assert [same[row] for row in ("base", *(row.name for row in TWINS))] == [
+        (None, None), ("base", None), ("A-h4", None), ("base", None),
+    ]  # fmt: skip
+    to_h4 = {line["row"]: line for line in lines(make(made.study.name, made.root, "A-h4").summary)}
+    assert to_h4["A-h4"]["bleu difference verdict"] is None and to_h4["base"]["bleu difference verdict"]
+    assert [text.splitlines()[1].split(",")[-1] for text in (render_table(table, "csv"), report.render("csv"))] == [
+        "base"
+    ] * 2
+    assert json.loads(report.render("json"))["rows"][0]["is"] == "base"
+
+
+def test_a_plan_counts_their_runs_once(pair):
+    study = pair[1].study
+    told = planned(study.cells(), pair[1].root, 1, None)
+    assert "21 runs: 21 finished, 0 to run" in told
+    assert any(line.startswith("also-h4") and line.endswith("the run of A-h4") for line in told.splitlines()) or any(
+        line.startswith("A-h4") and line.endswith("the run of also-h4") for line in told.splitlines()
+    )
+
+
+def test_what_others_print_stands_beside_the_table_and_is_compared_with_nothing(tmp_path):
+    said = "25.9 BLEU, <base> 25.8 (Shaw et al. 2018, table 2)"
+    made = Generator(tmp_path, ["base", "E-learned", replace(all_rows()["A-h1"], name="one"), "C-N2"], [1, 2], "plain")
+    made.write_all({"one": 0.2})
+    before = make("plain", tmp_path)
+    told = [replace(row, elsewhere=said) if row.name in ("one", "C-N2") else row for row in made.study.rows]
+    study = save(replace(made.study, rows=told), tmp_path)  # as the same command does, after the file has changed
+    after = make("plain", tmp_path)
+    line = f"one head, a third of the depth, elsewhere: {said}"
+    assert [line in html.unescape(one.render("markdown")).replace("\\", "") for one in (before, after)] == [False, True]
+    for text in (after.render("json"), render_table(write_table(study, tmp_path), "json")):
+        assert json.loads(text)["rows"][2]["elsewhere"] == said
+    silent = replace(after.summary, rows=[replace(row, elsewhere=None) for row in after.summary.rows])
+    assert silent == before.summary

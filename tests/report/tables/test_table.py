@@ -1,110 +1,34 @@
-"""The table: a pure function of the records, blank where a row equals base, and honest about what is missing."""
+"""The table: a pure function of the records, with a column for what rows change, and honest about what is missing."""
 
-import csv
-import io
 import json
 import math
+import re
 from dataclasses import replace
 from statistics import stdev
 
 import pytest
 
-from lightning_tfm.config import Experiment, Miniature
+from lightning_tfm.cli.main import main
+from lightning_tfm.config import Experiment
 from lightning_tfm.report.blocks import Column, Table
-from lightning_tfm.report.build import render_table
+from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.build_summary import tabulate
+from lightning_tfm.report.records import collect
 from lightning_tfm.report.render import text as terminal
-from lightning_tfm.report.tables import of_the_paper
-from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.study.rows import Fingerprints, all_rows, apply
-from lightning_tfm.study.study import Ablation
-from tests.helpers.studies import record_of
-
-PRINTS = Fingerprints("train text", "dev set")
-V = 500
-
-
-def study(seeds, miniature=True):
-    base = Experiment(miniature=Miniature(8, 2, 100) if miniature else Miniature())
-    return Ablation(
-        name="table3", base=base, rows=list(all_rows().values()), seeds=seeds, prints=PRINTS, V=V, store="store"
-    )
-
-
-def record(s: Ablation, row, seed: int, ppl: float, bleu: float, **changes) -> RunRecord:
-    return record_of(apply(s.base, row, seed), PRINTS, V, ppl=ppl, bleu=bleu, **changes)
-
-
-def full(seeds=(1,), miniature=True):
-    s = study(list(seeds), miniature)
-    found = {
-        (row.name, seed): record(s, row, seed, 1.5 + i / 10 + seed / 100, 40 + i + seed / 10)
-        for i, row in enumerate(s.rows)
-        for seed in seeds
-    }
-    return s, found
-
-
-def test_one_seed_fits_a_narrow_terminal_with_every_column_of_the_paper():
-    text = render_table(tabulate(*full()), "text", 84)
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 84
-    heads = " ".join(lines[:3])
-    for word in ("row", "N", "h", "drop", "eps", "pos", "steps", "PPL", "BLEU", "paper"):
-        assert word in heads
-    (h1,) = [line for line in lines if line.startswith("A-h1 ")]
-    assert h1.split() == [
-        "A-h1",
-        "1",
-        "512",
-        "512",
-        "380K",
-        "1.61",
-        "41.1",
-        "5.29",
-        "24.9",
-    ]  # blank where equal to base
-    (base,) = [line for line in lines if line.startswith("base ")]
-    values = "6 512 2048 8 64 64 0.1 0.1 sin 100K 380K 1.51 40.1 4.92 25.8 65".split()
-    assert base.split()[1:] == values
-    assert "width ÷ 8, depth ÷ 2, steps ÷ 100" in text.replace("\n", " ")
-
-
-@pytest.mark.parametrize(("seeds", "miniature"), [((1,), True), ((1, 2, 3), True), ((1,), False), ((1, 2), False)])
-def test_where_it_does_not_fit_changes_are_spelled_out_in_words_of_their_labels(seeds, miniature):
-    text = render_table(tabulate(*full(seeds, miniature)), "text", 80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert " learned positions " in " ".join(text.split())
-    assert " 16 heads " in text and "4.91 25.8" in text
-    unlabelled, records = full(seeds, miniature)
-    unlabelled = replace(unlabelled, rows=[replace(row, label="") for row in unlabelled.rows])
-    assert "pos=learned" in render_table(tabulate(unlabelled, records), "text", 80)
-
-
-def test_a_wide_terminal_shows_all_columns_of_the_full_size():
-    text = render_table(tabulate(*full(miniature=False)), "text", 120)
-    (big,) = [line for line in text.splitlines() if line.startswith("big ")]
-    assert big.split() == [
-        "big",
-        "the",
-        "big",
-        "model",
-        "1024",
-        "4096",
-        "16",
-        "0.3",
-        "300K",
-        "176.8M",
-        "3.41",
-        "59.1",
-        "4.33",
-        "26.4",
-        "213",
-    ]
+from lightning_tfm.report.row import Difference, Scores, SummaryRow
+from lightning_tfm.report.tables import columns, extra_columns, of_the_paper
+from lightning_tfm.report.tables import views as table
+from lightning_tfm.report.tables.data_lines import lines
+from lightning_tfm.report.tables.paper_table import to_latex
+from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.record import Machine, Measure, Missing, Seconds, to_plain
+from lightning_tfm.study.rows import all_rows
+from tests.golden.synthetic import OWN, table3
+from tests.helpers.studies import DEV, Generator, own_row, record, record_of, summary, summary_row
 
 
 def test_several_seeds_are_mean_and_deviation():
-    s, found = full((1, 2, 4))
+    s, found = table3((1, 2, 4))
     row = json.loads(render_table(tabulate(s, found), "json"))["rows"][1]
     ppl = [found["A-h1", seed].scores["dev"].ppl for seed in (1, 2, 4)]
     assert row["ppl"]["mean"] == pytest.approx(math.prod(ppl) ** (1 / 3))
@@ -114,42 +38,24 @@ def test_several_seeds_are_mean_and_deviation():
 
 
 def test_the_same_records_give_the_same_bytes_in_any_order():
-    s, found = full((1, 2))
+    s, found = table3((1, 2))
     a, b = tabulate(s, found), tabulate(s, dict(reversed(found.items())))
     for kind in ("text", "markdown", "csv", "json"):
         assert render_table(a, kind) == render_table(b, kind)
 
 
 def test_empty_cells_say_why():
-    s, found = full()
+    s, found = table3()
     found["A-h1", 1] = Missing("running at step 5 of 1000")
-    found["big", 1] = record(s, all_rows()["base"], 1, 1.0, 99.0)  # another row's record
+    found["big", 1] = record_of(s.base, ppl=1.0, bleu=99.0)  # another row's record
     del found["C-N2", 1]
     built = tabulate(s, found)
-    for text in (
-        render_table(built, "text", 80),
-        render_table(built, "markdown"),
-        render_table(built, "csv"),
-        render_table(built, "json"),
-    ):
-        flat = " ".join(text.split())
-        assert "running at step 5 of 1000" in flat
+    for kind in ("text", "markdown", "csv", "json"):
+        flat = " ".join(render_table(built, kind).split())
+        assert "running at step 5 of 1000" in flat and "not asked for" in flat and "99.0" not in flat
         assert "a different experiment" in flat and "the cell asks for" in flat
-        assert "not asked for" in flat
-        assert "99.0" not in flat
     (h1,) = [line for line in render_table(built, "text", 80).splitlines() if line.startswith("A-h1 ")]
     assert h1.split()[-4:] == ["–", "–", "5.29", "24.9"]
-
-
-def test_csv_and_markdown_hold_every_row_and_column():
-    built = tabulate(*full())
-    rows = list(csv.DictReader(io.StringIO(render_table(built, "csv"))))
-    assert [r["row"] for r in rows] == list(all_rows())
-    assert rows[7]["N"] == "1" and rows[7]["d_model"] == "64" and rows[7]["paper ppl"] == "6.11"
-    heads = render_table(built, "csv").splitlines()[0].split(",")
-    assert len(set(heads)) == len(heads) and "ppl sd %" in heads
-    cells = [line.count("|") for line in render_table(built, "markdown").splitlines() if line.startswith("|")]
-    assert len(cells) == 22 and len(set(cells)) == 1
 
 
 def test_parameter_counts_say_which_agree():
@@ -166,3 +72,126 @@ def test_a_terminal_of_60_columns_is_not_exceeded_by_one():
     line = ["C-dmodel1024", "5", "1.73 ± 0.4 %", "+18.7 [+16.1, +21.4]", "same direction, × 1.02 [0.81, 1.23]"]
     text = terminal.to_text([Table("", heads, [line], dense=True)], 60)
     assert max(map(len, text.splitlines())) <= 60 and "direction," in text
+
+
+# --- every field that a row changes is a column, in every format; what no row changes is said once ---
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    made = Generator(tmp_path_factory.mktemp("c"), ["base", *OWN], [1, 2, 3])
+    made.write_all({"pre": 0.2})
+    return made
+
+
+def table_of(made):
+    return tabulate(made.study, collect(made.study, made.root))
+
+
+def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study, monkeypatch):
+    monkeypatch.setattr(SummaryRow, "body", 7, raising=False)
+    added = extra_columns.Fact("body", "counted", "how many", "{:.0f} of them".format, brief=True)
+    extra_columns.FACTS.append(added)
+    try:
+        built, report = table_of(study), make("made", study.root)
+        views = [render_table(built, "text", 200), render_table(built, "markdown"), to_latex(built)]
+        views += [report.render(kind) for kind in ("markdown", "latex", "html")]
+        assert all("counted" in view and " of them" in view for view in views)
+        csv = (render_table(built, "csv"), report.render("csv"))
+        assert [view.splitlines()[0].split(",").count("body") for view in csv] == [1, 1]
+        assert [line["body"] for line in lines(report.summary)] == [7] * len(report.summary.rows)
+    finally:
+        extra_columns.FACTS.remove(added)
+
+
+def test_a_class_of_the_users_is_not_cut_to_three_letters(study):
+    base, name = table_of(study).rows[0], "tests.testing.schemes.Mine"
+    changed = columns.columns_of([own_row("mine", {"model.positions": name})])
+    row = replace(base, values=base.values | {"positions": name}, blank=[])
+    assert columns.brief(row, "positions") == name and changed["positions"] == ("model", "positions")
+    assert columns.brief(base, "positions") == "sin"
+
+
+def test_nothing_of_the_papers_stands_beside_rows_that_it_does_not_print(study):
+    report, built = make("made", study.root), table_of(study)
+    views = [report.render(kind) for kind in ("html", "markdown", "csv", "latex")]
+    views += [render_table(built, kind, 120) for kind in ("text", "markdown", "csv")]
+    for view in views:
+        words = re.sub(r"<(style|script|svg).*?</\1>", "", view, flags=re.DOTALL)
+        assert not re.search("paper|reproduced|contradicted|section 6.2|[^ -]4[.]92[^0-9]", words)
+    assert report.summary.rows[1].ppl.difference.verdict == "worse"
+
+
+def test_long_names_of_combinations_fit_eighty_columns(generator):
+    change = {"model.norm": "pre", "training.lr_factor": 0.35}
+    rows = [own_row(f"norm=pre, warmup={n}, lr_factor=0.35", change | {"training.warmup": n}) for n in (150, 200, 250)]
+    made = generator(["base", *rows], [1, 2, 3])
+    made.write_all()
+    text = render_table(table_of(made), "text", 80).splitlines()
+    assert max(map(len, text)) <= 80
+    assert any(line.startswith("norm=pre, warmup=150, ") for line in text) and "lr_factor=0.35" in text
+
+
+def test_over_a_base_of_another_size_the_names_of_the_papers_rows_are_told_to_be_names(study):
+    built = tabulate(replace(study.study, rows=[all_rows()[name] for name in ("base", "C-N2")]), {})
+    rows = [replace(row, values=row.values | {"N": n}, typed={}) for row, n in zip(built.rows, (3, 1), strict=True)]
+    told = "sizes are those trained, row names the paper's"
+    assert told in render_table(replace(built, scale="", rows=rows), "text", 200)
+    full = [replace(row, values=row.values | dict(N=6, d_model=512, d_ff=2048, h=8, d_k=64, d_v=64)) for row in rows]
+    assert told not in render_table(replace(built, scale="", rows=full), "text", 200)
+
+
+def test_a_page_has_room_for_the_differences_of_two_metrics_and_the_means_of_all():
+    of = {name: Scores(5.0, None, {"1": 5.0}, Difference("undecided", "", None)) for name in ("ppl", "bleu", "chrf")}
+    report = summary([summary_row("base", base=True), replace(summary_row("A-h1", "worse"), scores=of)])
+    on = {c.key: c.on for c in table.page(report).columns}
+    assert [on[key] for key in ("ppl-d", "bleu-d", "chrf-d", "chrf-word")] == [True, True, False, False]
+    assert on["ppl"] and on["bleu"] and on["chrf"]
+
+
+# --- the paper's Table 2: its figures as printed, our runs below them by their records alone ---
+
+
+def write(root, name: str, corpus: str, paper_bleu: float | None, **changes) -> None:
+    folder = RunFolder(root, name * 64)
+    attempt = folder.claim()
+    data = {"corpus": corpus, "source": "en", "target": "de", "test": "newstest2014"}
+    made = record(training_hash=folder.training_hash, experiment={"data": data}, **changes)
+    attempt.write_json(folder.result, to_plain(made))
+    attempt.write_json(folder.cell, {"row": "base", "seed": 3})
+    score = replace(DEV, split="newstest2014", bleu=26.71, weights="average")
+    both = replace(score, measures={"paper_bleu": Measure(paper_bleu or 0.0, "p")})
+    path = folder.scores("f" * 64) / "newstest2014.json"
+    attempt.write_json(path, to_plain(both if paper_bleu else score))
+    attempt.release()
+
+
+def test_the_paper_s_costs_are_its_own_arithmetic():
+    rows = {line.name: line for line in of_the_paper.table2_lines(of_the_paper.FACTS.parent)}
+    assert len(rows) == 10
+    assert abs(12 * 3600 * 8 * 9.5e12 / rows["Transformer base"].flops["en-de"] - 1) < 0.01
+    assert abs(3.5 * 86400 * 8 * 9.5e12 / rows["Transformer big"].flops["en-fr"] - 1) < 0.01
+    assert all(line.source and set(line.bleu) >= set(line.flops) for line in rows.values())
+
+
+def test_our_runs_stand_below_it(tmp_path, capsys):
+    cost = {"seconds": Seconds(train=10_000.0, total=10_100.0), "hardware": Machine(processes=8), "flops": 2.6e18}
+    for name, corpus, paper_bleu in (
+        ("a", "wmt14-en-de", 27.18),
+        ("b", "wmt14-en-de", None),
+        ("c", "files", 99.0),  # a text of that name, but whose?
+    ):
+        write(tmp_path, name, corpus, paper_bleu, **cost)
+    assert main(["table", "--table2", "--out", str(tmp_path), "--format", "json"]) == 0
+    ours = [row for row in json.loads(capsys.readouterr().out)["rows"] if row["sacrebleu"]]
+    assert [(row["bleu"], row["flops"], row["sacrebleu"]["en-de"], row["counted"]) for row in ours] == [
+        ({"en-de": 27.18}, {}, 26.71, 2.6e18),
+        ({}, {}, 26.71, 2.6e18),
+    ]
+    assert main(["table", "--table2", "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    first = next(line.split() for line in text.splitlines() if "seed 3" in line)
+    assert first[-3:] == ["27.18", "26.71", "2.6e+18"]
+    assert "adds it" in text
+    assert main(["table", "mine", "--table2"]) == 2

@@ -1,17 +1,26 @@
-"""The headline of a report, over made-up summaries: it says what the verdicts say, and nothing else."""
+"""The sentences over a report: verdicts, seeds that stand apart, how long was trained, and nothing else."""
 
+import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from lightning_tfm.cli.train.carry_out import _printed
 from lightning_tfm.report import build
 from lightning_tfm.report.analyses.agreement import LastEighth
 from lightning_tfm.report.analyses.factors import Effect, FactorSummary
+from lightning_tfm.report.analyses.training_setup import PAPER, Regime, notes
+from lightning_tfm.report.build import make
 from lightning_tfm.report.row import Difference, Percent, Scores
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
+from lightning_tfm.report.wording.notes import to_words
+from lightning_tfm.report.wording.outlier_seeds import far_above, phrases
 from lightning_tfm.report.wording.verdict_words import Verdict
-from tests.helpers.studies import summary, summary_row
+from lightning_tfm.study.ratios import EPOCHS, UNIQUE, WARMUP
+from lightning_tfm.study.rows import Paper
+from tests.helpers.studies import BASE, summary, summary_row
 
 
 def row(name, verdict, percent=None, n=5, smallest=None, **changes):
@@ -155,3 +164,110 @@ def test_a_base_that_stands_apart_is_named_everywhere(generator, seeds, said):
     report = build.make("made", made.root)
     told = [report.render("html"), report.render("markdown"), build.render_table(report.summary, "text", 300)]
     assert all("base may be what stands apart" in " ".join(x.split()) and said in " ".join(x.split()) for x in told)
+
+
+# --- seeds far above the others of their row are marked, and nothing else is ---
+
+
+def test_a_seed_far_above_its_row_is_marked_and_one_below_is_not():
+    rows = {"a": {1: 0.70, 2: 0.71, 3: 0.72, 4: 1.9}, "b": {1: 0.5, 2: 0.51, 3: 0.49, 4: 0.1}, "few": {1: 0.1, 2: 9.0}}
+    assert far_above(rows) == {"a": [4], "b": []}
+    assert far_above({}) == {} and far_above({"a": {1: 1.0, 2: 1.0, 3: 2.0}}) == {"a": []}
+
+
+def test_three_seeds_that_chance_put_close_together_condemn_no_third():
+    steady = {str(i): {1: 0.0, 2: 0.1, 3: -0.1} for i in range(5)}
+    assert far_above(steady | {"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == []
+    assert far_above({"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == [3]
+
+
+def test_as_many_are_marked_as_it_says():
+    rng, marked, hit, rows = np.random.default_rng(0), 0, [], 400
+    for _ in range(rows // 20):
+        y = rng.normal(size=(20, 5))
+        marked += sum(map(bool, far_above({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values()))
+        y[np.arange(20), rng.integers(0, 5, 20)] += 10
+        hit += map(bool, far_above({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values())
+    assert marked / rows < 0.06 and np.mean(hit) > 0.6
+
+
+def test_a_seed_far_above_is_in_the_summary_and_its_csv(generator):
+    """What people read of it: tests/golden/made/paper."""
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3, 4])
+    made.write_all()
+    made.write(made.study.rows[1], 3, 0.9)
+    report = make("made", made.root)
+    assert [r.far_above for r in report.summary.rows] == [[], [3], []]
+    assert ",3," in report.render("csv").splitlines()[2]
+
+
+def test_a_sweep_ends_with_differences_and_verdicts(generator, capsys):
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
+    made.write_all({"A-h1": 0.3})
+    _printed(make("made", made.root), several=True)
+    told = capsys.readouterr().out
+    assert told.startswith("differences to base") and "PPL, 2 rows: 1 same direction" in told
+    assert told.index("Δ, %") < told.index("PPL, 2 rows")
+
+
+def test_more_seeds_are_no_remedy_where_base_is_missing(generator):
+    made = generator(["A-h1", "A-h4"], [7])
+    made.write_all()
+    assert to_words(make("made", made.root).summary, 100).splitlines() == [
+        "No row of this study is base, so nothing is compared."
+    ]
+
+
+def test_a_seed_that_is_far_above_in_many_rows_is_said_once():
+    rows = [replace(summary_row(f"r{i}", "undecided"), far_above=[1]) for i in range(4)]
+    rows.append(replace(summary_row("s", "undecided"), far_above=[2]))
+    assert phrases(rows) == [
+        "seed 1 is far above the others in 4 rows",
+        "seed 2 of s is far above the others of its row",
+    ]
+    assert phrases(rows[:2]) == ["seeds 1 of r0, 1 of r1 are far above the others of their rows"]
+
+
+# --- how long a study trains is said beside the paper, from its records and its text ---
+
+
+OF_THE_PAPER = summary([replace(summary_row("C-N2"), paper=Paper(6.11, 23.7, 36))])
+
+
+def test_it_is_read_off_records_and_text(generator, tmp_path):
+    made = generator(["base", "A-h1"], [1, 2])
+    made.write_all()
+    for row in made.study.rows[:1]:
+        for seed, pieces in ((1, 4_000_000), (2, 4_400_000)):
+            path = made.folder(row, seed).result
+            plain = json.loads(path.read_bytes()) | {"target_tokens": pieces}
+            path.write_text(json.dumps(plain))
+    report = make("made", tmp_path)
+    base, t = report.summary.base, BASE.scaled().training
+    pieces = int((made.prepared.train.target_lengths + 1).sum())
+    found = report.summary.analyses["regime"]
+    assert found.trained == pytest.approx(4_200_000 / base.parameters)
+    assert found.unique == pytest.approx(pieces / base.parameters), "none of them is above data.max_len"
+    assert (found.warmup, found.last_rate) == (t.warmup / t.steps, 1.0), "its rate still rises at the end"
+    assert json.loads(report.render("json"))["regime"]["trained"] == found.trained
+    (tmp_path / "data" / made.study.store / "card.json").unlink()
+    assert make("made", tmp_path).summary.analyses["regime"] == replace(found, unique=None)
+
+
+def test_the_sentence():
+    said = "training: 2 unique (2) and 40 training target tokens per parameter of base (the paper 40), 20 epochs (20); "
+    said += "warm-up 4 % of the steps (4 %), rate at the end 0.20 of its peak (0.20)"
+    assert notes(PAPER, OF_THE_PAPER) == [said]
+    short = (
+        "training: 1.5 training target tokens per parameter of base (the paper 40); warm-up 15 % of the steps (4 %), "
+    )
+    assert notes(Regime(1.5, None, 0.15, 0.39), OF_THE_PAPER) == [short + "rate at the end 0.39 of its peak (0.20)"]
+    own = "training: 1.5 training target tokens per parameter of base; warm-up 15 % of the steps, "
+    assert notes(Regime(1.5, None, 0.15, 0.39), summary([summary_row("mine")])) == [
+        own + "rate at the end 0.39 of its peak"
+    ]
+
+
+def test_the_paper_is_what_ratios_hold():
+    assert (PAPER.unique, PAPER.trained, PAPER.warmup) == (UNIQUE, UNIQUE * EPOCHS, WARMUP)
+    assert PAPER.last_rate == math.sqrt(WARMUP)
