@@ -3,6 +3,7 @@ docs/results/syntax.md.
 
     python experiments/syntax.py RUN [--out results]     measures a finished run: some 25 CPU seconds
     python experiments/syntax.py syntax.json             prints what was measured before
+    … --figure heads.svg                                 draws it, too
 
 Sentences of the built-in languages are drawn from trees. Their sources name the stores of data, so nothing is added to
 them: the same grammar draws the same sentences once more, with words that remember what they belong to. Its parent is
@@ -36,6 +37,8 @@ from lightning_tfm.data.treebank import WORD, Tree, pair
 from lightning_tfm.data.trees import BuiltinTrees, Treebank
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
+from lightning_tfm.report.analyses.head_ablation import stacked
+from lightning_tfm.report.charts.grid import grid
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.rng import generator
 
@@ -47,6 +50,7 @@ UNTRAINED = 400
 FIRST_SEED = 1_000_000
 """of the untrained models, far from those that people train with"""
 TASKS = (("encoder", "parent"), ("encoder", "head"), ("decoder", "parent"), ("decoder", "head"), ("cross", "aligned"))
+NAMES = {"parent": "the parent", "head": "the phrase head", "aligned": "the aligned word"}
 
 Chosen = dict[tuple[str, int], list[np.ndarray]]
 """(kind, layer) -> of each sentence the word that each head chooses, [head, word]"""
@@ -424,10 +428,24 @@ def heads_of(record: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(lines).assign(p=p)
 
 
+def picture(heads: pd.DataFrame) -> str:
+    """An SVG: by how many percentage points of the words each head is above exchanged gold, layer by head."""
+    heads = heads.assign(gain=100 * (heads["share"] - heads["order"]))
+    pictures = []
+    for (kind, relation), lines in heads.groupby(["of", "relation"], sort=False):
+        gain_LH = lines["gain"].to_numpy().reshape(lines["layer"].max(), -1)
+        down, across = ({i: str(i + 1) for i in range(n)} for n in gain_LH.shape)
+        title = f"{'cross-attention' if kind == 'cross' else kind}: {NAMES[relation]}"
+        drawn = grid(title, gain_LH.tolist(), down, across, ("layer", "head"), heads["gain"].abs().max())
+        pictures.append((title, drawn))
+    return stacked("Percentage points above exchanged gold", pictures)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What heads look at, against gold trees and alignments.")
     parser.add_argument("run", help="a finished run's folder or the start of its name, or a syntax.json made before")
     parser.add_argument("--out", default="results", help="the folder of results [results]")
+    parser.add_argument("--figure", metavar="FILE", help="an SVG of what each head gains over exchanged gold")
     options = parser.parse_args()
     if options.run.endswith(".json"):
         record = json.loads(Path(options.run).read_bytes())
@@ -438,6 +456,8 @@ def main() -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(record), encoding="utf-8")
     heads = heads_of(record)
+    if options.figure:
+        Path(options.figure).write_text(picture(heads), encoding="utf-8")
     relations = heads.groupby(["of", "relation"], sort=False)
     found = relations["p"].transform(lambda p: f"{(p < 0.05).sum()} of {len(p)}")
     best = heads.assign(found=found).loc[relations["share"].idxmax()]

@@ -2,6 +2,8 @@
 say; tokens to words, the two nulls, heads known beforehand, untrained heads; numbers equal to what the package gave."""
 
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +18,7 @@ from lightning_tfm.data.token_store import EncodedText
 from lightning_tfm.inference.inspect import weights
 from lightning_tfm.model.transformer import Transformer
 
+ROOT = Path(__file__).parents[2]
 HELD_OUT = [(corpus, split) for corpus in ("builtin", "trees") for split in ("val", "test")]
 
 
@@ -243,8 +246,26 @@ RECORD["relations"] = [
 def test_an_earlier_record_is_printed_and_corrected_over_all_heads_and_relations(tmp_path, monkeypatch, capsys):
     path = tmp_path / "syntax.json"
     path.write_text(json.dumps(RECORD))
-    monkeypatch.setattr("sys.argv", ["syntax.py", str(path)])
+    monkeypatch.setattr("sys.argv", ["syntax.py", str(path), "--figure", str(tmp_path / "heads.svg")])
     syntax.main()
     heads, agreed = capsys.readouterr().out.split("\n\n")
     assert heads.splitlines()[2].split() == "encoder parent 99 0.5 1 1 1 0.7 0.2 0.3 0.004 1 of 2".split()
     assert agreed.splitlines()[-1].split() == ["0", "0.31", "0.4"]
+    picture = (tmp_path / "heads.svg").read_text()
+    assert "encoder: the parent" in picture and "cross-attention: the aligned word" in picture
+
+
+def test_the_committed_picture_and_the_page_are_the_committed_record_s(tmp_path, monkeypatch, capsys):
+    folder = ROOT / "experiments/results/syntax"
+    monkeypatch.setattr("sys.argv", ["syntax.py", str(folder / "syntax.json"), "--figure", str(tmp_path / "heads.svg")])
+    syntax.main()
+    assert (tmp_path / "heads.svg").read_text() == (folder / "heads.svg").read_text()
+    page = (ROOT / "docs/results/syntax.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^ *\w+ +\w+ +\d+ +[\d.]+ .*$", capsys.readouterr().out, re.MULTILINE)
+    best = [line.split() for line in lines]
+    assert len(best) == 5
+    for line in best:
+        (words, fixed), (share, order, untrained), found = line[2:4], line[7:10], " ".join(line[11:])
+        shares = [f"{100 * float(x):.1f} %" for x in (share, order, untrained)]
+        assert f"| {int(words):,} | {100 * float(fixed):.1f} %" in page
+        assert f"| {found} | {' | '.join(shares)} |" in page

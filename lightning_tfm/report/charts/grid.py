@@ -13,15 +13,21 @@ LEFT, TOP, WIDTH = 62, 22, 400
 
 
 def grid(
-    title: str, values: Matrix, down: Mapping[int, str], across: Mapping[int, str], axes: tuple[str, str]
+    title: str,
+    values: Matrix,
+    down: Mapping[int, str],
+    across: Mapping[int, str],
+    axes: tuple[str, str],
+    least: float = 0.0,
 ) -> Markup:
     """`values` [row][column], None: nothing there. `down`, `across`: names of some rows and columns, by number; `axes`:
-    what rows and columns are."""
+    what rows and columns are; `least`: what the scale of colours reaches at least, to share it."""
     rows, columns = len(values), len(values[0])
     wide = WIDTH / columns
     high = min(16.0, max(3.0, 260 / rows))
     bottom = TOP + rows * high
     most = max((abs(x) for row in values for x in row if x is not None), default=0.0)
+    most = max(most, least)
     ground = tag("rect", x=float(LEFT), y=float(TOP), width=float(WIDTH), height=rows * high, class_="ground")
     cells = tag("g", "".join(_levels(values, most)), transform=f"translate({LEFT} {TOP}) scale({wide:.4g} {high:.4g})")
     body = [ground, cells]

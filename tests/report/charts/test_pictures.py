@@ -383,6 +383,8 @@ def test_a_file_of_its_own_has_its_colours_in_attributes():
     assert words.get("fill") == "#57606a"
     dot = ElementTree.fromstring(standing_alone(figure(1, 1, "t", tag("g", tag("circle", class_="dot"), class_="g2"))))
     assert dot.find("{*}g/{*}circle").get("fill") == "#6639ba", "that of its series"
+    band = ElementTree.fromstring(standing_alone(figure(1, 1, "t", tag("polygon", class_="band"))))
+    assert band.find("{*}polygon").get("fill-opacity") == ".1", "what lies below it is seen"
 
 
 def test_draw_writes_a_pdf(tmp_path, capsys):
