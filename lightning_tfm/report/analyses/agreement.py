@@ -391,7 +391,7 @@ def about(found: Agreement, called: Mapping[str, str]) -> list[str]:
 
     said = [
         f"{clear(found)} (two standard deviations of a difference of two)",
-        f"{ERROR_IN_SIZE}; that of the parameter count is of a factor of its logarithm",
+        f"{ERROR_IN_SIZE}; for the parameter count the factor is of its logarithm",
         FEW_ROWS,
     ]
     if against := found.ppl.against_the_paper:

@@ -102,7 +102,11 @@ def columns(e: Experiment) -> tuple[Column, ...]:
         )
         for side, words in enumerate(own[m.tie])
     ]
-    matrix = {"all": "the matrix of the embeddings", "decoder": "that of the target's embedding", "none": "its own"}
+    matrix = {
+        "all": "the matrix of the embeddings",
+        "decoder": "the matrix of the target's embedding",
+        "none": "its own",
+    }
     count = f"{V * m.d_model:,}" if m.tie == "none" else ""
     output = Box("Linear and softmax", (f"{m.d_model} → {V:,}, {matrix[m.tie]}",), count)
     final = [] if m.norm == "post" else [_norm(m, "Final norm")]

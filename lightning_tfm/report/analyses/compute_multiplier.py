@@ -156,8 +156,8 @@ def find(cells: Cells, report: Summary) -> list[str] | None:
     if not found:
         return solved(report.rows) or None
     parts = [
-        "worth: compute multiplier, base's steps to the row's perplexity over the row's own steps, read off the dev "
-        "curves; over seeds"
+        "compute: the compute multiplier, base's steps to the row's perplexity divided by the row's own steps, read "
+        "off the dev curves; over seeds"
     ]
     parts += [COVERAGE] * any(one.estimate is not None and one.lower is not None for one in found)
     parts += ["> and <: beyond the first validation"] * any(one.estimate is None for one in found)

@@ -71,7 +71,7 @@ def best_of(tuning: TuningSummary, row: str) -> Any:
 def sections(tuning: TuningSummary, report: Summary) -> list[Section]:
     about = [
         "mean over the tuning seeds",
-        "the cost is that of trying every value for every row, before the first of the seeds that are shown",
+        "the cost covers every value tried for every row, before the first of the seeds that are shown",
     ]
     blocks: list[Block] = [Text(notes(tuning, report)), table(tuning), Notes(about)]
     return [Section("tuning", "How every row was tuned", blocks, after="verdicts")]

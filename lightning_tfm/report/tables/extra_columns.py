@@ -75,8 +75,8 @@ FACTS = [
     ),
     Fact("flops", "FLOPs", "floating-point operations of one training", "{:.2e}".format, axis="training FLOPs"),
     Fact("seconds", "seconds", "seconds of one training", "{:,.0f}".format),
-    Fact("worth", "worth", "compute multiplier in steps", str, brief=True, interval=True),
-    Fact("worth_flops", "worth (FLOPs)", "compute multiplier in FLOPs", str, interval=True),
+    Fact("worth", "compute", "compute multiplier in steps", str, brief=True, interval=True),
+    Fact("worth_flops", "compute (FLOPs)", "compute multiplier in FLOPs", str, interval=True),
 ]
 
 

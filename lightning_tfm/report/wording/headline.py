@@ -121,7 +121,7 @@ def _lowest(report: Summary, metric: Metric) -> list[str]:
     mean, row = min(scored, key=lambda one: one[0])
     base = None if row.base or report.base is None else report.base.metric(metric.name).mean
     beside = "" if base is None else f" (base {base:.2f})"
-    return [f"The lowest mean {metric.prose_name} is that of {row.called}, {mean:.2f}{beside}, without a test."]
+    return [f"The lowest mean {metric.prose_name} is {mean:.2f} with {row.called}{beside}, without a test."]
 
 
 # --- how far to trust it ---
@@ -158,7 +158,7 @@ def _agreement(report: Summary) -> str:
     if found is None or found.spearman is None:
         return ""
     alone = found.parameter_count_alone
-    beside = "" if alone is None else f", that of the parameter count alone {numeral(alone, 'z.2f')}"
+    beside = "" if alone is None else f", and {numeral(alone, 'z.2f')} by the parameter count alone"
     return f"over {found.rows} rows the rank correlation with the paper is {numeral(found.spearman, 'z.2f')}{beside}"
 
 

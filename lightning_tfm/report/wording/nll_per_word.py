@@ -12,7 +12,7 @@ MEANT = (
 )
 
 
-OF_BYTES = MEANT.replace("character ", "byte ").replace("characters Unicode code points", "bytes those of UTF-8")
+OF_BYTES = MEANT.replace("character ", "byte ").replace("characters Unicode code points", "bytes as in UTF-8")
 MEANINGS = (MEANT, OF_BYTES)
 
 

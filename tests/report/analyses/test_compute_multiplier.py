@@ -141,7 +141,7 @@ def test_a_table_without_tests_has_the_estimate(study, tmp_path):
     table = write_table(study.study, tmp_path)
     worth = {row.name: row.worth for row in table.rows}
     assert worth["A-h1"].estimate > 1 and worth["A-h1"].lower is None
-    assert f" {worth['A-h1']} " in render_table(table, "text", 120) and "worth:" in render_table(table, "text", 120)
+    assert f" {worth['A-h1']} " in render_table(table, "text", 120) and "compute:" in render_table(table, "text", 120)
     assert f"| {worth['A-h1']} |" in render_table(table, "markdown")
     lines = {line["row"]: line for line in csv.DictReader(io.StringIO(render_table(table, "csv")))}
     assert float(lines["A-h1"]["worth"]) == worth["A-h1"].estimate

@@ -70,7 +70,7 @@ def test_nothing_found_says_what_would_have_been():
 def test_one_seed_has_numbers_and_no_verdict():
     found = headline(report(row("a", "not testable", -40.0, n=1)))
     assert found[0] == "No difference to base can be tested: a single seed."
-    assert found[1] == "The lowest mean perplexity is that of a, 4.60 (base 5.00), without a test."
+    assert found[1] == "The lowest mean perplexity is 4.60 with a (base 5.00), without a test."
 
 
 @pytest.mark.parametrize("count, said", [(1, "1 of 10 cells is empty: out of memory (1)"), (3, "3 of 10 cells are")])
