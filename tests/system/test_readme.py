@@ -123,7 +123,6 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "--data.target de --data.dev val --data.test test": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
     "lightning-tfm fit --config experiments/miniature.yaml --row A-h1": Run(SHORT),
     "lightning-tfm fit --config experiments/miniature.yaml --model.h 16 --model.d_k 32 --model.d_v 32": Run(SHORT),
-    "lightning-tfm sweep sweeps/table3.yaml --seeds 61-65": Run(f"{SHORT} --seeds 61,62"),
     "lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8": Run(
         f"{SHORT} --first-seeds 2 --max-seeds 2"
     ),
@@ -262,11 +261,6 @@ COMMANDS |= {
     f"{MINE} --name mine-on-text --data.corpus files --data.folder FOLDER": Run(f"{SHORT} --seeds 51"),
     "lightning-tfm report mine --format latex --to table.tex": Run(after=MINE),
     "lightning-tfm records pack mine mine.tar.xz": Run(after=MINE),
-    "lightning-tfm runs gc": Run(),
-    "lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz": Run(),
-    "lightning-tfm report tatoeba": Run(
-        after="lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz"
-    ),
     f"{UNPACK}/miniature/records.tar.xz --out published": Run(),
     f"{UNPACK}/tatoeba/records.tar.xz --out published": Run(after=f"{UNPACK}/miniature/records.tar.xz --out published"),
     PUBLISHED: Run(after=f"{UNPACK}/tatoeba/records.tar.xz --out published"),
@@ -278,6 +272,13 @@ COMMANDS |= {
     ),
     "lightning-tfm meta-analysis table3 multi30k manpages tatoeba tatoeba-8-epochs --out published": Run(
         after=f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published"
+    ),
+    "lightning-tfm meta-analysis table3 multi30k manpages tatoeba tatoeba-8-epochs --out published --format html": Run(
+        after=f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published"
+    ),
+    "lightning-tfm export scan-length --to csv": Stops("'scan-length' is not a study", "the study"),
+    "lightning-tfm judge results/studies/scan-length/csv/runs.csv --metric dev/exact:higher --figures FOLDER": Stops(
+        "there is no such file", "the study"
     ),
     "lightning-tfm sweep sweeps/table3.yaml --name full --config experiments/base.yaml": Parsed("days"),
     "lightning-tfm sweep sweeps/table3.yaml --name wide --config experiments/base.yaml --devices-per-run 8": Parsed(
