@@ -125,10 +125,14 @@ class Gate:
 
     def answer(self, beside: Path) -> Answer:
         """`beside`: the scores, whose folder keeps what was declared. Raises UserError."""
-        if self.row not in self.scores.runs or self.row == self.base:
+        declared_in = beside.with_name(f"{beside.name}.gate.json")
+        nothing_declared = not self.looks and self.family is None and not declared_in.exists()
+        if self.row not in self.scores.runs or self.row == self.base or nothing_declared:
             return self._plain()
+        if self.family is not None and not self.family.parent.is_dir():
+            raise UserError(f"--family {self.family}: there is no folder {self.family.parent}")
         with locked(beside.with_name(f"{beside.name}.lock")):
-            kept = Kept.read(beside.with_name(f"{beside.name}.gate.json"))
+            kept = Kept.read(declared_in)
             if self.family is not None:
                 with locked(self.family.with_name(f"{self.family.name}.lock")):
                     answer = self._in_family(Kept.read(self.family), kept.content)
@@ -159,6 +163,8 @@ class Gate:
             raise UserError(
                 f"--looks: {before} was declared for '{self.row}', {now} was not; looks cannot be added later"
             )
+        if (before := test.setdefault("aim", self.aims[0].written)) != (now := self.aims[0].written):
+            raise UserError(f"--metric: '{self.row}' was declared with {before}, not {now}; its looks are of that one")
         have = self._seeds(self.row) if all_of_base else min(map(self._seeds, (self.row, self.base)))
         line: dict[str, Any] = {"row": self.row, "base": self.base, "metric": self.aims[0].name}
         line |= {"verdict": Verdict.UNTESTABLE, "n": have}
@@ -193,7 +199,7 @@ class Gate:
         one = judgement.of(self.row)
         line, e = _line(judgement, one), one.evidence
         if self.family is None or e is None or math.isnan(e.p):
-            return {"p": line.get("p") or 1.0, "code": CODES[one.verdict], "line": line}  # type: ignore[index]
+            return {"p": 1.0 if line.get("p") is None else line["p"], "code": CODES[one.verdict], "line": line}  # type: ignore[index]
         p = min(float(e.below(0.0) if self.aims[0].lower_is_better else e.above(0.0)) / share, 1.0)
         verdict = Verdict.BETTER if p <= level else Verdict.UNDECIDED if one.verdict == Verdict.BETTER else one.verdict
         line |= {"verdict": verdict, "p": p, "level": level}
@@ -215,7 +221,7 @@ class Gate:
         test, have = next((one for one in tested if one["key"] == self._key), None), self._seeds(self.row)
         if test is None:
             if min(have, self._seeds(self.base)) < (self.looks[0] if self.looks else LEAST):
-                return self._plain()  # nothing is spent
+                return self._answer_of_looks({}, self.looks) if self.looks else self._plain()  # nothing is spent
             if len(tested) == most:
                 raise UserError(f"{path}: all of its {plural(most, 'candidate')} were tested; begin another family")
             level = ALPHA / most * max(1, sum(one["kept"] for one in tested))

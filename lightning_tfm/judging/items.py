@@ -12,6 +12,8 @@ from lightning_tfm.report.stats.statistics import SentenceNoise, sentence_noise
 
 MOST = 20_000
 """items of a test set: 2,000 resamples of them are held in memory"""
+NEAR = 0.05
+"""of a score, by which its rounding may move it from what its items give"""
 
 
 def read_items(path: Path, aim: Aim, scores: Scores, columns: tuple[str, str]) -> dict[tuple[str, str], np.ndarray]:
@@ -38,13 +40,29 @@ def read_items(path: Path, aim: Aim, scores: Scores, columns: tuple[str, str]) -
             raise UserError(f"{path}: row '{run[0]}', seed {run[1]} has not the same items as the first run")
     if not 2 <= len(items) <= MOST:
         raise UserError(f"{path}: {len(items):,} items; from 2 to {MOST:,} can be resampled")
-    return {run: np.array([found[run][item] for item in items]) for run in wanted}
+    made = {run: np.array([found[run][item] for item in items]) for run in wanted}
+    for (row, seed), values_SX in made.items():
+        score, of_items = scores.runs[row][seed][aim.name], _ratio(values_SX.sum(0))
+        if not abs(of_items - score) <= NEAR * abs(score):
+            raise UserError(
+                f"{path}: row '{row}', seed {seed}: its items give {aim.name} {of_items:g}, its score is {score:g}; "
+                "items must be those of the number that is judged"
+            )
+    return made
+
+
+def _ratio(sums_X: np.ndarray) -> float:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(ratio(sums_X))
 
 
 def noise(items: Mapping[tuple[str, str], np.ndarray], aim: Aim, order: list[str]) -> tuple[SentenceNoise, int]:
     """Of the rows in `order`, base first, and the number of items."""
     runs = [run for run in items if run[0] in order]
     row_R = np.array([order.index(row) for row, _ in runs])
-    boot_RB = resampled([items[run] for run in runs], (lambda x: np.log(ratio(x))) if aim.log else ratio)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        boot_RB = resampled([items[run] for run in runs], (lambda x: np.log(ratio(x))) if aim.log else ratio)
+    if not np.isfinite(boot_RB).all():
+        raise UserError(f"--items: a resampled test set has no {'log ' * aim.log}{aim.name}: too few items are not 0")
     S = len(items[runs[0]])
     return sentence_noise(boot_RB, row_R, len(order), S), S

@@ -13,8 +13,8 @@ from lightning_tfm.judging.scores import Aim, Scores, gathered, number
 
 FRESH = 60.0
 """seconds since the last line of a run that may still be running"""
-LARGEST = 1 << 20
-"""bytes of a file of hparams"""
+LARGEST, NODES = 1 << 20, 100_000
+"""bytes of a file of hparams, values and mappings in it"""
 
 
 def read_logs(folder: Path, aims: Sequence[Aim], row: str, seed: str, best: Collection[str]) -> Scores:
@@ -71,10 +71,12 @@ def _hparams(path: Path) -> dict[str, str]:
         raise UserError(f"{path}: is no YAML: {str(error).splitlines()[0]}") from None
     scalars: dict[str, str] = {}
     todo: list[tuple[str, yaml.Node | None]] = [("", root)]
-    while todo:
+    for _ in range(NODES):
+        if not todo:
+            return scalars
         prefix, node = todo.pop()
         if isinstance(node, yaml.ScalarNode):
             scalars[prefix] = node.value
         elif isinstance(node, yaml.MappingNode) and prefix.count(".") < 8:
             todo += [(f"{prefix}.{k.value}".lstrip("."), v) for k, v in node.value if isinstance(k, yaml.ScalarNode)]
-    return scalars
+    raise UserError(f"{path}: more than {NODES:,} values, aliases followed; that is no file of hyperparameters")

@@ -19,6 +19,9 @@ def with_published(judgement: Judgement, path: Path, row: str) -> Judgement:
     runs = gathered(str(path), lines, judgement.aims, row, "seed").runs
     if judgement.base not in runs:
         raise UserError(f"{path}: no row '{judgement.base}', which the published differences are to")
+    for name, metric, value in ((name, *one) for name, run in runs.items() for one in run["1"].items()):
+        if math.isnan(value):
+            raise UserError(f"{path}: row '{name}': {metric} is no finite number; leave it empty where it is unknown")
     published = {name: run["1"] for name, run in runs.items()}
     made = {
         aim.name: [_beside(one, published, judgement, aim) for one in judgement.rows[aim.name]]

@@ -16,7 +16,7 @@ from lightning_tfm.metrics import Metric
 
 MOST, LONGEST = 1_000_000, 1 << 20
 """lines of a file, bytes of a line"""
-HUGE = 1e100
+HUGE = 1e60
 """a score from which a run has diverged, as if it were infinite"""
 FORM = re.compile(r"(?P<name>.+?):(?P<side>higher|lower)(?P<log>:log)?(:(?P<margin>[^:]+))?")
 
@@ -32,6 +32,12 @@ class Aim(Metric):
     def clear(self) -> float:
         """The margin, as it is tested; NaN where there is none."""
         return math.nan if self.margin is None else math.log1p(self.margin) if self.log else self.margin
+
+    @property
+    def written(self) -> str:
+        """As --metric has it."""
+        side = "lower" if self.lower_is_better else "higher"
+        return f"{self.name}:{side}" + ":log" * self.log + (f":{self.margin:g}" if self.margin else "")
 
     def size(self, shown: float, sign: str = "") -> str:
         return f"{shown:{sign}g}" + " %" * self.log
@@ -202,7 +208,10 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     lines = _text_lines(path)
     first = next(lines, "")
     cut = max(",", "\t", ";", key=first.count)
-    head = [name.strip() for name in next(csv.reader([first], delimiter=cut), [])]
+    try:
+        head = [name.strip() for name in next(csv.reader([first], delimiter=cut), [])]
+    except csv.Error as error:
+        raise UserError(f"{path}, line 1: {error}") from None
     if twice := {name for name in head if head.count(name) > 1}:
         raise UserError(f"{path}, line 1: column '{min(twice)}' is there twice")
     reader = csv.reader(lines, delimiter=cut)
@@ -217,12 +226,22 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         raise UserError(f"{path}, line {reader.line_num + 1}: {error}") from None
 
 
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises KeyError for a key that is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise KeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])
+    return found
+
+
 def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(_text_lines(path), 1):
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_pairs_hook=_without_twins)
+        except KeyError as twice:
+            raise UserError(f"{path}, line {number}: {twice} is there twice") from None
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):

@@ -114,6 +114,14 @@ def base_of(scores: Scores, named: str | None) -> str:
     return found[0]
 
 
+def _check_target(target: float, base: str | None, aim: Aim) -> None:
+    """Raises UserError."""
+    if base is not None:
+        raise UserError(f"--base {base}: not together with --target, which every row is compared with")
+    if not math.isfinite(target) or (aim.log and target <= 0):
+        raise UserError(f"--target={target:g}: expected a number" + " above 0, which has a logarithm" * aim.log)
+
+
 def judged(
     scores: Scores,
     aims: Sequence[Aim],
@@ -124,7 +132,9 @@ def judged(
 ) -> Judgement:
     """`target`: a number that each row is compared with in the first metric, instead of base; `items`: of the test
     set, in the first metric (items.py); `share`: of the level, at this look."""
-    against = base_of(scores, base) if target is None or base else ""
+    if target is not None:
+        _check_target(target, base, aims[0])
+    against = base_of(scores, base) if target is None else ""
     order = [against, *(row for row in scores.runs if row != against)] if against else ["", *scores.runs]
     if len(order) < 2:
         raise UserError(f"{scores.source}: there is only '{order[0]}'; nothing to compare it with")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 NUMBERS = {"difference": "estimate", "se": "se", "df": "df", "lower": "lower", "upper": "upper"}
 NUMBERS |= {"p (BH)": "p", "p (Holm)": "holm", "seeds needed": "needed"}
+MOST_DIGITS = 16
+"""after the point, for scores as small as 1e-14"""
 DRAWN = 100
 """rows that are drawn, those that differ most"""
 SCOPES = ("Over seeds, for this one test set.", "Over seeds and test sets like this one.")
@@ -31,7 +33,7 @@ def digits(rows: Sequence[Judged], aim: Aim) -> int:
     """Decimals of a difference, so that half of most intervals has two digits."""
     halves = [abs(aim.shown(2 * float(r.evidence.se))) for r in rows if r.evidence and r.evidence.se > 0]
     middle = sorted(halves)[len(halves) // 2] if halves else 0.01
-    return min(max(1 - math.floor(math.log10(middle)), 0), 8)
+    return min(max(1 - math.floor(math.log10(middle)), 0), MOST_DIGITS)
 
 
 # --- the main figure ---
@@ -124,7 +126,7 @@ def table(judgement: Judgement, aim: Aim, narrow: bool = False) -> Table:
 
 def _cells(one: Judged, aim: Aim, fine: int, published: bool, narrow: bool) -> Iterator[str | Cell]:
     of_scores = max(fine, 3 - math.floor(math.log10(abs(one.mean)))) if aim.log and one.mean else fine
-    mean = f"{one.mean:.{min(max(of_scores, 0), 8)}f}" if math.isfinite(one.mean) else "–"
+    mean = f"{one.mean:.{min(max(of_scores, 0), MOST_DIGITS)}f}" if math.isfinite(one.mean) else "–"
     spread = "" if narrow or math.isnan(one.sd) else f"± {one.sd:.{fine}f}" + " %" * aim.log
     yield from (one.row, str(one.n), Cell(mean, spread, one.mean if math.isfinite(one.mean) else None))
     e = one.evidence

@@ -102,6 +102,39 @@ def test_a_family_shares_one_budget_and_its_file_is_not_begun_anew(tmp_path, cap
     assert asked(capsys, path, "c", *more[:2], "--candidates", "11")[0] == 2
 
 
+def test_a_family_is_not_asked_before_its_first_look(tmp_path, capsys):
+    """Six good seeds, of eight that were declared, are no verdict: it would be looked at for nothing."""
+    family = tmp_path / "family.json"
+    path = write(tmp_path / "scores.csv", {"base": normal(0, 6, 1), "a": normal(9, 6, 2)})
+    code, line = asked(capsys, path, "a", "--family", str(family), "--looks", "8,12")
+    assert (code, line["verdict"], line["next look"], line["seeds missing"]) == (3, "not testable", 8, 2)
+    assert "p" not in line and not family.exists()
+    assert asked(capsys, path, "a", "--family", str(tmp_path / "none" / "family.json"))[0] == 2
+
+
+def test_what_was_declared_for_one_direction_answers_no_other(tmp_path, capsys):
+    path = write(tmp_path / "scores.csv", {"base": normal(0, 5, 1), "a": normal(9, 5, 2)})
+    assert asked(capsys, path, "a", "--looks", "5,8")[0] == 0
+    for other in ("acc:lower:0.5", "acc:higher:0.1"):
+        assert main(["judge", str(path), "--metric", other, "--gate", "a", "--looks", "5,8"]) == 2
+        assert f"declared with acc:higher:0.5, not {other}" in capsys.readouterr().err
+
+
+def test_a_gate_that_declares_nothing_needs_no_place_to_write(tmp_path, capsys):
+    path = write(tmp_path / "scores.csv", {"base": normal(0, 5, 1), "a": normal(9, 5, 2)})
+    assert asked(capsys, path, "a")[0] == 0 and [p.name for p in tmp_path.iterdir()] == ["scores.csv"]
+
+
+def test_a_p_of_zero_is_the_smallest(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    rows = {f"r{i}": (9 + 1e-13 * rng.standard_normal(40)).tolist() for i in range(20)}
+    path = write(tmp_path / "scores.csv", rows | {"base": (1e-13 * rng.standard_normal(40)).tolist()})
+    code, line = asked(capsys, path, "r1", "--looks", "40,50")
+    assert code == 0 and line["p"] == 0
+    found = json.loads((tmp_path / "scores.csv.gate.json").read_text())["looks"]['["r1", "base", "acc"]']["found"]
+    assert found["40"]["p"] == 0
+
+
 def test_a_family_may_have_a_file_of_scores_for_each_candidate(tmp_path, capsys):
     more = ("--family", str(tmp_path / "family.json"))
     base = {"base": normal(0, 12, 1)}

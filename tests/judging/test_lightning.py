@@ -148,6 +148,21 @@ def test_last_or_best_and_the_best_warns_of_selection(tmp_path):
     assert not last.notes and "selected by what is judged" in best.notes[0]
 
 
+def test_last_and_best_of_one_metric_are_refused(tmp_path, capsys):
+    folder = logs(tmp_path, {"version_0": ("variant: a\nseed: 1\n", ["0.1"])})
+    both = ["--metric", "val_acc:higher", "--last", "val_acc", "--best", "val_acc"]
+    assert main(["judge", str(folder), *both]) == 2
+    assert "--last val_acc and --best val_acc: one of them counts" in capsys.readouterr().err
+
+
+def test_aliases_of_aliases_are_not_followed_for_ever(tmp_path):
+    lines = ["a0: &a0 {k: 1}"]
+    lines += [f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}" for i in range(1, 9)]
+    folder = logs(tmp_path, {"version_0": ("\n".join(lines), ["0.1"])})
+    with pytest.raises(UserError, match="more than 100,000 values"):
+        read_logs(folder, ACC, "hparams.v", "hparams.seed", [])
+
+
 def test_runs_that_are_still_written_are_left_out_and_named(tmp_path):
     logs(tmp_path, {"version_0": ("variant: a\nseed: 1\n", ["0.1"]), "version_2": ("variant: a\nseed: 3\n", [""])})
     logs(tmp_path, {"version_1": ("variant: a\nseed: 2\n", ["0.1"])}, age=0)

@@ -50,6 +50,7 @@ def test_all_forms_are_the_same_runs(tmp_path, name, text):
         ("name,seed,acc\nbase,1,1\n", "no column 'row'; name it by --row COLUMN"),
         ("row,seed,loss\nbase,1,1\n", "no column 'acc'"),
         ("row,seed,acc,acc\nbase,1,1,1\n", "column 'acc' is there twice"),
+        (HEAD.replace("\n", "\r") + "base,1,0.5\r", "line 1: new-line character seen in unquoted field"),
         (HEAD, "no run has a number in acc"),
         (HEAD + "base,1,\n", "no run has a number in acc"),
     ],

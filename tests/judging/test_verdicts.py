@@ -97,6 +97,28 @@ def test_a_target_is_a_one_sample_test():
     assert float(e.se) >= np.std(normal(3.0), ddof=1) / math.sqrt(8) - 1e-12 and e.p < 10 * own.pvalue + 1e-3
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target": 3.0, "base": "a"}, "--base a: not together with --target"),
+        ({"target": float("nan")}, "--target=nan: expected a number"),
+        ({"target": float("inf")}, "--target=inf: expected a number"),
+        ({"target": 0.0, "metric": "loss:lower:log"}, "--target=0: expected a number above 0"),
+    ],
+)
+def test_a_target_that_compares_nothing_is_refused(options, words):
+    with pytest.raises(UserError, match=words):
+        made({"a": normal(3.0), "b": normal(3.4, seed=2)}, **options)
+
+
+def test_scores_however_small_or_large_are_judged_and_printed():
+    for scale in (1e-12, 1.0, 1e50):
+        rows = {"base": normal(0.5), "x": normal(5.5, seed=2)}
+        found = made({row: [scale * x for x in of] for row, of in rows.items()}, "loss:higher")
+        assert words(found)["x"] == "better"
+        assert "+0.000000000005" in str(found) or scale > 1e-12
+
+
 def test_the_first_metric_decides_and_another_changes_nothing_of_it():
     records = [{"row": row, "seed": s, "loss": x, "time": s + x} for row, of in THREE.items() for s, x in enumerate(of)]
     both = lightning_tfm.judge(records, metrics={"loss": "lower", "time": "lower"})
@@ -204,9 +226,27 @@ def test_items_add_the_noise_of_the_test_set(tmp_path: Path, capsys):
         wide[bool(more)] = found["rows"][1]["se"]
         assert any("for this one test set" in note for note in found["notes"]) == (not more)
     assert wide[True] > 1.02 * wide[False]
+    items.write_text("\n".join(["row,seed,item,numerator,denominator", *(f"{line},0" for line in lines[1:])]))
+    assert main(["judge", str(scores), "--metric", "acc:higher", "--items", str(items)]) == 2
+    assert "its items give acc inf, its score is 0.47" in capsys.readouterr().err
+    items.write_text("\n".join(lines))
+    percent = [f"{row},{seed},{100 * float(x)}" for row, seed, x in (line.split(",") for line in totals[1:])]
+    scores.write_text("\n".join([totals[0], *percent]))
+    assert main(["judge", str(scores), "--metric", "acc:higher", "--items", str(items)]) == 2
+    assert "its items give acc 0.47, its score is 47" in capsys.readouterr().err
+    scores.write_text("\n".join(totals))
     items.write_text("\n".join(lines[:-1]))
     assert main(["judge", str(scores), "--metric", "acc:higher", "--items", str(items)]) == 2
     assert "row 'other', seed 4 has not the same items" in capsys.readouterr().err
+
+
+def test_items_of_which_a_resample_may_be_all_zero_have_no_logarithm(tmp_path: Path, capsys):
+    runs = [(row, seed) for row in ("base", "other") for seed in range(5)]
+    scores, items = tmp_path / "scores.csv", tmp_path / "items.csv"
+    scores.write_text("row,seed,acc\n" + "".join(f"{row},{seed},0.1\n" for row, seed in runs))
+    items.write_text("row,seed,item,value\n" + "".join(f"{r},{s},{i},{i // 9}\n" for r, s in runs for i in range(10)))
+    assert main(["judge", str(scores), "--metric", "acc:higher:log", "--items", str(items)]) == 2
+    assert "a resampled test set has no log acc" in capsys.readouterr().err
 
 
 def test_published_numbers_have_the_words_for_that(tmp_path: Path, capsys):
@@ -223,6 +263,8 @@ def test_published_numbers_have_the_words_for_that(tmp_path: Path, capsys):
         assert main(asked) == 0
         found = {one["row"]: one["verdict"] for one in json.loads(capsys.readouterr().out)["rows"]}
         assert [found["good"], found["bad"]] == words
+    published.write_text("row,loss\nbase,5\ngood,nan\n")
+    assert main(asked) == 2 and "row 'good': loss is no finite number" in capsys.readouterr().err
     published.write_text("row,loss\ngood,4\n")
     assert main(asked) == 2 and "no row 'base'" in capsys.readouterr().err
 

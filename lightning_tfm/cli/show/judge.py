@@ -83,6 +83,8 @@ def _check(options: dict[str, Any], names: list[str], path: Path) -> None:
     of_logs = [*options["last"], *options["best"]]
     if of_logs and not path.is_dir():
         raise UserError(f"--last and --best: of a folder of logs; {path} is none")
+    if both := sorted({*options["last"]} & {*options["best"]}):
+        raise UserError(f"--last {both[0]} and --best {both[0]}: one of them counts")
     if unknown := [name for name in of_logs if name not in names]:
         raise UserError(
             f"--metric: say which values of {unknown[0]} are better: {unknown[0]}:higher or {unknown[0]}:lower"
