@@ -17,6 +17,7 @@ from lightning_tfm.dashboard.run_page import experiment_of
 from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
+from lightning_tfm.report.searches.summary import field_name
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, own_name, value_of
 from lightning_tfm.study.user_classes import earlier_words
@@ -120,7 +121,7 @@ class StudyPages:
             "rows": rows,
             "metrics": [metric.label for metric, _ in rows[0].scores] if rows else [],
             "trials": trials,
-            "parameters": [p.name for p in search.space] if search else [],
+            "parameters": [(field_name(p.name), p.name) for p in search.space] if search else [],
             "objectives": list(search.objectives) if search else [],
             "failures": self._failures(outline, seen),
             "columns": columns,

@@ -117,7 +117,7 @@ def test_the_lead_says_the_best_trial_with_its_values_then_its_gain(root):
     gains = [f"{trial.trial}: dev/ppl 0.7 (41.2%) better than base's 1.7", "no trial beats base"]
     shown = search_page.page(replace(report, best=[trial.trial], gains=gains))
     lead = html.unescape(shown.split('class="headline"')[1].split("</div>")[0])
-    assert f"Best is {trial.trial}: dev/ppl {trial.values['dev/ppl']:.4g}, " in lead
+    assert f"Best is {trial.trial}: dev perplexity {trial.values['dev/ppl']:.4g}, " in lead
     assert "Gain: dev/ppl 0.7 (41.2%) better than base's 1.7." in lead and "No trial beats base." in lead
 
 

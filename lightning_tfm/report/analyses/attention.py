@@ -18,7 +18,8 @@ KINDS = ("encoder", "decoder", "cross")
 
 
 def attention(cells: Cells, most: int = MOST) -> dict[str, Any]:
-    """`sentences` (source, target_in) and `runs` (row, seed, of each sentence its place and its weights).
+    """`sentences` (source, target_in) and `runs` (row, what people call it, seed, of each sentence its place and its
+    weights).
 
     The first seed of every row comes first; runs beyond `most` characters are left out, and counted in `left_out`.
     Empty where nothing was collected.
@@ -26,6 +27,7 @@ def attention(cells: Cells, most: int = MOST) -> dict[str, Any]:
     sentences: list[dict[str, list[str]]] = []
     runs: list[dict[str, Any]] = []
     used, left_out = 0, 0
+    called = {row.name: row.label or row.name for row in cells.study.rows}
     for cell in _by_seed(cells):
         record = provenance.collected(cell, "attention")
         if not record:
@@ -36,7 +38,7 @@ def attention(cells: Cells, most: int = MOST) -> dict[str, Any]:
             left_out += 1
             continue
         used += size
-        runs.append({"row": cell.row, "seed": cell.seed, "sentences": shown})
+        runs.append({"row": cell.row, "called": called[cell.row], "seed": cell.seed, "sentences": shown})
     if not runs:
         return {}
     order = {row.name: i for i, row in enumerate(cells.study.rows)}

@@ -134,21 +134,22 @@ def draw(chart: Chart, letter: float = LETTER) -> Markup:
     width, top = chart.size[0], 26
     right = width - 14 - (LEADER + round(letter * max(map(len, ends))) if ends else 0)
     bottom = max(chart.size[1] - 44, top + round(LINE * len(named)))
-    x = chart.x.scale([p.x for p in every], chart.left, right)
+    left = max([chart.left, *(14 + round(letter * len(words)) for words in chart.y.words.values())])
+    x = chart.x.scale([p.x for p in every], left, right)
     y = chart.y.scale([v for p in every for v in (p.y, p.low, p.high) if v is not None], bottom, top)
     body = ""
     if chart.shade:
         low, high = map(x, chart.shade)
         body += tag("rect", x=low, y=float(top), width=high - low, height=float(bottom - top), class_="late")
     words, title = in_percent(x) if chart.x.percent else chart.x.words, chart.x.title
-    if letter * sum(map(len, words.values())) > 0.8 * (right - chart.left):
+    if letter * sum(map(len, words.values())) > 0.8 * (right - left):
         words = dict(list(words.items())[1::2])
     body += bottom_line(x, bottom, words, title) if words else bottom_axis(x, bottom, top, title)
-    body += left_axis(y, chart.left, right, chart.y.title, in_percent(y) if chart.y.percent else chart.y.words)
+    body += left_axis(y, left, right, chart.y.title, in_percent(y) if chart.y.percent else chart.y.words)
     body += "".join(_rule(rule, x, y) for rule in chart.rules)
     if chart.front:
         body += tag("polyline", points=points([(x(a), y(b)) for a, b in chart.front]), class_="front")
-    at = apart([y(min(one.points[-1].y, y.high)) for one in named], LINE, top + 4, bottom)
+    at = apart([y(min(one.points[-1].y, y.high)) for one in named], LINE, top + 4, bottom - 6)
     beside = {one.name: place for one, place in zip(named, at, strict=True)} | _names_of_points(chart, x, y)
     body += "".join(_series(one, x, y, beside.get(one.name)) for one in chart.series)
     return figure(width, bottom + 44, chart.title, body)

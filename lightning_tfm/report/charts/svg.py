@@ -245,11 +245,13 @@ UNITS = ((1e6, "M"), (1e3, "K"))
 
 
 def bottom_axis(scale: Scale, y: float, top: float, title: str) -> str:
-    parts = [tag("line", x1=scale.start, x2=scale.end, y1=y, y2=y, class_="axis")]
+    parts, taken = [tag("line", x1=scale.start, x2=scale.end, y1=y, y2=y, class_="axis")], -math.inf
     for value in scale.ticks():
-        x = scale(value)
+        x, words = scale(value), tick_text(value)
         parts.append(tag("line", x1=x, x2=x, y1=top, y2=y, class_="grid"))
-        parts.append(label(x, y + 14, tick_text(value), "middle", "tick"))
+        if x - LETTER * len(words) / 2 > taken:
+            parts.append(label(x, y + 14, words, "middle", "tick"))
+            taken = x + LETTER * len(words) / 2
     return "".join([*parts, _bottom_title(scale, y, title)])
 
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.charts import forest_picture, verdict_icons
-from lightning_tfm.report.pages.shared import templates
+from lightning_tfm.report.pages.shared import four_digits, templates
 from lightning_tfm.report.wording.verdict_words import WORDS
 
 
@@ -29,7 +29,7 @@ def environment() -> Environment:
     }
     found.filters |= {
         "spec": spec,
-        "four": lambda value: f"{value:.4g}" if isinstance(value, float) else str(value),
+        "four": lambda value: four_digits(value) if isinstance(value, float) else str(value),
         "p_value": p_value,
         "unbroken": lambda words: words.replace(" %", "\N{NO-BREAK SPACE}%"),
     }

@@ -32,6 +32,11 @@ def _key(value: Any) -> str:
     return "" if value is None else str(value)[:80]
 
 
+def four_digits(value: float) -> str:
+    """Without an exponent where it is large: 4.921, 211,000."""
+    return f"{float(f'{value:.4g}'):,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
 def clipped(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
 

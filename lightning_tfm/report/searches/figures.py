@@ -13,7 +13,8 @@ from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both, 
 from lightning_tfm.report.charts.curves import POINTS, falls, thin_steps
 from lightning_tfm.report.charts.panels import short_name
 from lightning_tfm.report.charts.svg import Scale, bottom_axis, figure, label, points, tag, tick_text
-from lightning_tfm.report.searches.summary import SearchSummary
+from lightning_tfm.report.pages.shared import four_digits
+from lightning_tfm.report.searches.summary import SearchSummary, field_name
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.trials import Importance, Trial
 
@@ -44,12 +45,12 @@ def value_of(t: Trial, objective: str) -> float:
 
 def in_words(t: Trial) -> str:
     """Its values, then what it sets."""
-    parts = (", ".join(f"{k} {_number_text(v)}" for k, v in of.items()) for of in (t.values, t.change))
-    return f"{t.trial}: {'; '.join(parts)}"
+    values = ", ".join(f"{called(aim)} {_number_text(v)}" for aim, v in t.values.items())
+    return f"{t.trial}: {values}; {', '.join(f'{field_name(key)} {_number_text(v)}' for key, v in t.change.items())}"
 
 
 def _number_text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return four_digits(value) if isinstance(value, float) else str(value)
 
 
 def called(objective: str) -> str:
@@ -74,9 +75,9 @@ def importance(record: Importance) -> Markup:
     for i, (name, share) in enumerate(found.items()):
         y = top + line * i
         bar = tag("rect", x=x(0), y=y + 4.0, width=max(x(share) - x(0), 1.0), height=line - 8.0, class_="bar")
-        words = label(left - 8, y + line / 2 + 4, short_name(name), "end")
+        words = label(left - 8, y + line / 2 + 4, short_name(field_name(name)), "end")
         words += label(x(share) + 5, y + line / 2 + 4, f"{100 * share:.0f} %")
-        body += tag("g", bar + words, class_="g3", data_tip=f"{name}\n{100 * share:.1f} %")
+        body += tag("g", bar + words, class_="g3", data_tip=f"{field_name(name)} ({name})\n{100 * share:.1f} %")
     return figure(width, bottom + 38, f"Importance of each parameter for {called(record.objective)}", body)
 
 
@@ -148,7 +149,9 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
     end = value_axis(objective, values).scale(values, bottom, top)
     ticks = [axis.ticks() for axis in axes] + [[(end(v), tick_text(v)) for v in end.ticks()]]
     body = over = ""
-    for i, (name, marks) in enumerate(zip([*(p.name for p in space), called(objective)], ticks, strict=True)):
+    for i, (name, marks) in enumerate(
+        zip([*(field_name(p.name) for p in space), called(objective)], ticks, strict=True)
+    ):
         x = 70.0 + gap * i
         body += tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="axis")
         body += label(x, top - 14 - 13 * (i % 2), short_name(name, 24), "middle", "title")

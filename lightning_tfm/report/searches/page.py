@@ -8,7 +8,7 @@ from itertools import combinations
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.pages.document import render
 from lightning_tfm.report.searches import figures
-from lightning_tfm.report.searches.summary import SearchSummary
+from lightning_tfm.report.searches.summary import SearchSummary, field_name
 from lightning_tfm.study.trials import Trial
 
 MOST = 1000
@@ -20,8 +20,8 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
     number, whole = {t.trial: i for i, t in enumerate(report.trials)}, len(report.trials)
     report = replace(report, trials=best_of(report))
     aims, names = list(report.objectives), [p.name for p in report.space]
-    set_, heads = [*names, *(report.ties or {})], [("trial", "w"), ("state", "w")]
-    columns = [*heads, *((name, "") for name in (*set_, *aims)), ("steps", ""), ("note", "w")]
+    set_, heads = [*names, *(report.ties or {})], [("trial", "", "w"), ("state", "", "w")]
+    heads += [*((field_name(name), name, "") for name in set_), *((figures.called(aim), aim, "") for aim in aims)]
     importance = {record.objective: (record, figures.importance(record)) for record in report.importance}
     courses = [(aim, figures.course(report, aim, number), importance.get(aim)) for aim in aims]
     against = [figures.against(report, a, b) for a, b in combinations(aims, 2)]
@@ -36,7 +36,7 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         notice=_cut(report, whole),
         headline=[*(_sentence(report, words) for words in report.gains[:2]), *_mattered(report)],
         set_of=lambda t: [(t.sets[name], t.in_words(name)) for name in set_],
-        heads=columns,
+        heads=[*heads, ("steps", "", ""), ("note", "", "w")],
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],
         said=figures.in_words,
@@ -44,7 +44,7 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         links={t.trial: link(t.run) for t in report.trials},
         training=figures.training(report, aims[0]),
         curved={t.trial: t.trial for t in report.trials if t.curve},
-        axes=names,
+        axes=[*((field_name(name), name) for name in names)],
         courses=[one for one in courses if any(one[1:])],
         against=list(filter(None, against)),
         parallel=[one for one in parallel if one[-1]],
@@ -82,7 +82,10 @@ def _sentence(report: SearchSummary, gain: str) -> str:
 def _mattered(report: SearchSummary) -> list[str]:
     """The parameters that explain most of each objective."""
     found = {record.objective: list(record.importance.items())[:3] for record in report.importance if record.importance}
-    shares = {aim: ", ".join(f"{name} {100 * share:.0f} %" for name, share in first) for aim, first in found.items()}
+    shares = {
+        aim: ", ".join(f"{field_name(name)} {100 * share:.0f} %" for name, share in first)
+        for aim, first in found.items()
+    }
     return [f"What mattered for {figures.called(aim)}: {said}." for aim, said in shares.items()]
 
 

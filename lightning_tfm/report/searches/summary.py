@@ -6,6 +6,31 @@ from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.trials import Importance, Trial
 
+FIELDS = {
+    "model.N": "layers",
+    "model.d_model": "model width",
+    "model.d_ff": "feed-forward width",
+    "model.h": "heads",
+    "model.kv_heads": "key-value heads",
+    "model.d_k": "key width",
+    "model.d_v": "value width",
+    "model.P_drop": "dropout",
+    "model.P_attention": "attention dropout",
+    "model.P_ff": "feed-forward dropout",
+    "training.tokens": "tokens per step",
+    "training.warmup": "warm-up steps",
+    "training.lr_factor": "learning rate factor",
+    "training.eps_ls": "label smoothing",
+    "training.clip_norm": "gradient clipping",
+    "data.vocab_size": "vocabulary size",
+}
+"""field of an experiment -> what people call it, where that is not the last part of its name"""
+
+
+def field_name(key: str) -> str:
+    """In plain words: dropout for model.P_drop."""
+    return FIELDS.get(key) or key.rpartition(".")[2].replace("_", " ")
+
 
 @dataclass(frozen=True)
 class SearchSummary:

@@ -49,7 +49,7 @@ if (one('#attention-data')) {
   const shownLarge = (side, layers, kind, words, run) => {
     const layer = Math.min(picked.layer, layers.length - 1);
     const head = Math.min(picked.head, layers[layer].heads.length - 1);
-    const name = `${run.row}, seed ${run.seed}: ${kind} attention, layer ${layer + 1}, head ${head + 1}`;
+    const name = `${run.called}, seed ${run.seed}: ${kind} attention, layer ${layer + 1}, head ${head + 1}`;
     all('svg', side.figure).forEach(old => old.remove());
     side.figure.prepend(large(layers[layer].heads[head], words, name));
     all('button', side.heads).forEach(button => button.setAttribute('aria-pressed',
@@ -81,7 +81,7 @@ if (one('#attention-data')) {
     sides.forEach(draw);
     if (place >= 0) all('button', sides[at].heads)[place].focus();
   };
-  const names = runs.map(run => run.row + ', seed ' + run.seed);
+  const names = runs.map(run => run.called + ', seed ' + run.seed);
   sides.forEach((side, i) => {
     const other = runs.findIndex(run => run.row !== runs[0].row);
     choose(side.run, names, i ? Math.max(other, 0) : 0);

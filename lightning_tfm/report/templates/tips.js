@@ -38,7 +38,7 @@
     const own = mark.dataset.tip?.split('\n') ?? [];
     const line = trial && one('#table tr[data-trial="' + CSS.escape(trial) + '"]');
     if (line) return [...own, ...[...line.children].map((cell, i) =>
-      (i ? one('#table thead').rows[0].children[i].innerText.trim() + ': ' : '') + cell.innerText.trim())];
+      (i ? one('#table thead').rows[0].children[i].querySelector('button').innerText.trim() + ': ' : '') + cell.innerText.trim())];
     const forest = row && one('.forest-row[data-row="' + CSS.escape(row) + '"]');
     return forest && forest !== mark ? [...own, ...forest.dataset.tip.split('\n').slice(own.length ? 1 : 0)] : own;
   };
