@@ -234,14 +234,14 @@ def spanning(values: Sequence[float], start: float, end: float, log: bool = Fals
 
 def tick_text(value: float) -> str:
     """A number in few characters, to three digits where it is large or tiny: a tick's label."""
-    if value != 0 and (abs(value) >= 1e9 or abs(value) < 1e-3):
+    if value != 0 and (abs(value) >= 1e15 or abs(value) < 1e-3):
         mantissa, exponent = f"{value:.2e}".split("e")
         return f"{float(mantissa):g}e{numeral(int(exponent), 'd')}"
     unit, name = next(((unit, name) for unit, name in UNITS if abs(value) >= unit), (1.0, ""))
     return numeral(value / unit, "g") + name
 
 
-UNITS = ((1e6, "M"), (1e3, "K"))
+UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"))
 
 
 def bottom_axis(scale: Scale, y: float, top: float, title: str) -> str:
