@@ -247,7 +247,6 @@ COMMANDS |= {
     "--seeds 41-43": Run(f"{SHORT} --seeds 41"),
 }
 MINE = "lightning-tfm sweep my-sweep.yaml"
-TALKING = "lightning-tfm sweep talking-sweep.yaml"
 UNPACK = "lightning-tfm records unpack experiments/results"
 PUBLISHED = "lightning-tfm compare table3 tatoeba --out published"
 COMMANDS |= {
@@ -264,7 +263,6 @@ COMMANDS |= {
     f"{UNPACK}/miniature/records.tar.xz --out published": Run(),
     f"{UNPACK}/tatoeba/records.tar.xz --out published": Run(after=f"{UNPACK}/miniature/records.tar.xz --out published"),
     PUBLISHED: Run(after=f"{UNPACK}/tatoeba/records.tar.xz --out published"),
-    f"{PUBLISHED} --format html": Run(after=PUBLISHED),
     f"{UNPACK}/multi30k/records.tar.xz --out published": Run(after=PUBLISHED),
     f"{UNPACK}/manpages/records.tar.xz --out published": Run(after=f"{UNPACK}/multi30k/records.tar.xz --out published"),
     f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published": Run(
@@ -295,8 +293,7 @@ COMMANDS |= {
     "lightning-tfm fit --config experiments/miniature.yaml --training.schedule my_schedule.Cycles": Run(SHORT),
     "lightning-tfm fit --config experiments/miniature.yaml --model.attention talking "
     "--model.attention_where cross": Run(SHORT),
-    TALKING: Run(SHORT),
-    f"{TALKING} --only talking --seeds 51": Run(SHORT),
+    f"{ROW} talking-rows.yaml --row talking-self": Run(SHORT),
     f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
     f"{ROW} small-rows.yaml --row narrow": Run(SHORT),
     "python -m pytest test_my_scheme.py": Foreign("check_pytest"),
