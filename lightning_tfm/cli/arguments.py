@@ -331,7 +331,10 @@ def _parse_argv(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
         parser.complete()
     parser.check_options(argv)
     found: dict[str, Any] = {}
-    for key, value in vars(parser.parse_args(list(argv))).items():
+    asks_help = any(word.partition("=")[0] in ("-h", "--help") for word in argv)
+    # intermixed: `runs remove --force RUN`, where parse_args would end the words at the first option
+    arguments_of = parser.parse_args if asks_help else parser.parse_intermixed_args
+    for key, value in vars(arguments_of(list(argv))).items():
         section, dot, name = key.partition(".")
         if dot:
             found.setdefault(section, {})[name] = value

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import MODES, Parser
-from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.clusters import CLUSTERS
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.study_file import MOST_SEEDS
-from lightning_tfm.study.sweeps import Sweep, is_search
+from lightning_tfm.study.sweeps import SearchFile, Sweep, is_search, read_search, read_sweep
 from lightning_tfm.yaml_files import read_yaml
 
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
@@ -38,10 +37,10 @@ def add_options(parser: Parser) -> None:
             parser.add_fields(name, cluster)
 
 
-def check_precisions(experiments: Iterable[Experiment], resources: Resources) -> None:
+def check_precisions(precisions: Iterable[str], resources: Resources) -> None:
     """Raise UserError where one needs a device that this machine lacks; a cluster's jobs find out themselves."""
     if resources.cluster is None:
-        for precision in sorted({experiment.training.precision for experiment in experiments}):
+        for precision in sorted(set(precisions)):
             check_accelerator(resources.hardware, precision)
 
 
@@ -55,13 +54,13 @@ def check_start(resources: Resources, folder: Path) -> None:
         resources.cluster.check_here()
 
 
-def is_search_file(asked: Mapping[str, Any]) -> bool:
-    """Whether the sweep file is a search: a table varies the parameter `row`. Raises UserError where it is not YAML,
-    or names a study."""
+def read_sweep_file(asked: Mapping[str, Any]) -> Sweep | SearchFile:
+    """The file of a table or of a search. Raises UserError also where a study is named."""
     path, root = asked["sweep"], Path(dict(asked["given"]).get("out") or "results")
     if not Path(path).exists() and (root / "studies" / path / "study.json").is_file():
         raise UserError(f"'{path}' is a study, not a sweep file: {with_out(f'lightning-tfm resume {path}', root)}")
-    return is_search(read_yaml(path))
+    file = read_yaml(path)
+    return read_search(file) if is_search(file) else read_sweep(file)
 
 
 def check_seed(asked: dict[str, Any], file: Sweep) -> None:

@@ -88,9 +88,10 @@ def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, sta
     view = View(job.study.name, stream)
     try:
         queue = _fill(job, cells, start, view)
-        Pool(job, queue, view).run()
+        watch = Watch(job.root, job.resources.workers, job.study)
+        Pool(job, queue, view, watch).run()
         fetch(queue, job.root)
-        view.show(Watch(job.root, job.resources.workers, job.study).look(queue.states()))
+        view.show(watch.look(queue.states()))
         for line in what_helps(job, queue):
             view.say(line)
         return queue.states()

@@ -91,6 +91,8 @@ class Work:
     stopped_at: float | None = None
     """when the child was told to stop"""
     killed_for: str = ""
+    record: RunRecord | None = None
+    """of a finished run"""
     ending: tuple[str, str] | None = None
     """outcome and reason, until the storage has them"""
 
@@ -102,6 +104,7 @@ class Pool:
     job: Job
     queue: Queue
     view: View
+    watch: Watch
     _works: dict[int, Work] = field(default_factory=dict)
     """by slot"""
     _stop: StopSignals = field(default_factory=StopSignals)
@@ -113,7 +116,6 @@ class Pool:
     def run(self) -> None:
         """Until nothing is left, here or elsewhere, or a stop signal arrives: then SystemExit. Raises UserError."""
         self.trials = trials_of(self.job.study, self.queue, self.job.first_validation)
-        watch = Watch(self.job.root, self.job.resources.workers, self.job.study)
         before = children()
         handlers = {number: signal.signal(number, self._stop) for number in STOP_SIGNALS}
         adopt_orphans(True)
@@ -125,7 +127,7 @@ class Pool:
                         self._tend(work)
                 with suppress(*OUTAGES):
                     if self.view.due():
-                        self.view.show(watch.look(self.queue.states()))
+                        self.view.show(self.watch.look(self.queue.states()))
                 time.sleep(TICK)
                 self._reap_orphans(before)
         finally:
@@ -221,7 +223,9 @@ class Pool:
         """Fork the run of a claim, unless this study has scored it already: then the claim is finished."""
         cell, folder = work.claim.cell, work.folder
         with self._blamed(work):
-            work.ending = ("finished", "") if self._scored(work) else None
+            record = self._read_record(work)
+            if isinstance(record, RunRecord) and record.scored_by(self._evaluation(work)):
+                work.ending, work.record = ("finished", ""), record
         if work.ending is not None:
             return
         alone = not self.job.resources.share_files
@@ -253,7 +257,7 @@ class Pool:
                 self._watch(work)
                 return
             work.pid = 0
-            work.ending = _ending(os.waitstatus_to_exitcode(status), work)
+            work.ending = self._ending(os.waitstatus_to_exitcode(status), work)
         assert work.ending is not None
         told = self._ask(lambda: self._record(work))
         if told or work.stopped_at is not None:  # a stopped pool waits for no storage: others see that it is gone
@@ -283,18 +287,37 @@ class Pool:
         grace = self.job.resources.grace
         return RunFolder(self.job.root, training_hash, grace, grace / 12)
 
-    def _record_of(self, work: Work) -> RunRecord | Missing:
-        study = self.job.study
-        return read_scored(work.folder, study.evaluation(work.claim.cell, self.job.root), study.base.data.dev)
+    def _evaluation(self, work: Work) -> str:
+        return self.job.study.evaluation(work.claim.cell, self.job.root)
 
-    def _scored(self, work: Work) -> bool:
-        """Whether the run exists and is scored as the study scores."""
-        if not work.folder.finished():
-            return False
-        record = self._record_of(work)
-        return isinstance(record, RunRecord) and record.scored_by(
-            self.job.study.evaluation(work.claim.cell, self.job.root)
-        )
+    def _read_record(self, work: Work) -> RunRecord | Missing:
+        """What the run left, with the dev score of the study's evaluation if one was made later."""
+        return read_scored(work.folder, self._evaluation(work), self.job.study.base.data.dev)
+
+    def _ending(self, status: int, work: Work) -> tuple[str, str]:
+        """Outcome and reason of a child, from its exit code (negative: signal) and the record or outcome.json.
+
+        Raises UserError where the record of a finished run cannot be read.
+        """
+        if status == 0:
+            record = self._read_record(work)
+            if isinstance(record, RunRecord):
+                work.record = record
+                return "finished", ""
+            later = work.folder.scores(self._evaluation(work)) / f"{self.job.study.base.data.dev}.json"
+            file = later if later.is_file() else work.folder.result
+            raise UserError(f"{file}: {record.reason}; remove the file, or the run with `runs remove`")
+        run = RunState.of(work.folder.path)
+        where = "" if run.step is None else f" at step {run.step}"
+        if status < 0:
+            why = work.killed_for
+            if work.stopped_at is not None:
+                return "interrupted", why or "stopped"
+            hint = " (out of memory?)" if status == -signal.SIGKILL and not why else ""
+            return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{why and ': '}{why}"
+        unknown = f"exit code {status}{where}, see the log"
+        unknown = f"{work.folder.path}: {run.words}" if run.state == "damaged" else unknown
+        return outcome_of(status), run.outcome.reason if run.outcome else unknown
 
     def _record(self, work: Work) -> bool:
         """Tell the queue how a claim ended; True once it has it."""
@@ -302,12 +325,8 @@ class Pool:
         (outcome, reason), claim, folder = work.ending, work.claim, work.folder
         name = f"{claim.cell.row} seed {claim.cell.seed}"
         if outcome == "finished":
-            record = self._record_of(work)
-            if isinstance(record, Missing):
-                job = self.job
-                file = folder.scores(job.study.evaluation(claim.cell, job.root)) / f"{job.study.base.data.dev}.json"
-                file = file if file.is_file() else folder.result
-                raise UserError(f"{file}: {record.reason}; remove the file, or the run with `runs remove`")
+            record = work.record
+            assert record is not None, "it was read when the run ended"
             if not self.job.resources.share_files:
                 self.queue.mark(claim, "record", read_json(folder.result))
             self.trials.finish(claim, folder, record)
@@ -335,21 +354,3 @@ def _heartbeat(folder: RunFolder) -> float:
         return max((beat.stat().st_mtime for beat in folder.attempts.glob("*.beat")), default=0.0)
     except OSError:  # released at this moment, or a file server that does not answer
         return 0.0
-
-
-def _ending(status: int, work: Work) -> tuple[str, str]:
-    """Outcome and reason of a child, from its exit code (negative: signal) and outcome.json."""
-    if status == 0 and work.folder.finished():
-        return "finished", ""
-    run = RunState.of(work.folder.path)
-    where = "" if run.step is None else f" at step {run.step}"
-    if status < 0:
-        why = work.killed_for
-        if work.stopped_at is not None:
-            return "interrupted", why or "stopped"
-        hint = " (out of memory?)" if status == -signal.SIGKILL and not why else ""
-        return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{why and ': '}{why}"
-    unknown = (
-        f"{work.folder.path}: {run.words}" if run.state == "damaged" else f"exit code {status}{where}, see the log"
-    )
-    return outcome_of(status), run.outcome.reason if run.outcome else unknown

@@ -80,10 +80,12 @@ class Row:
     """what people call it, shown beside its name; not part of a run's name"""
 
     def on(self, base: Experiment) -> "Row":
-        """This row laid on `base`. Raises UserError where its sizes are not whole there."""
+        """This row laid on `base`: then it holds numbers. Raises UserError where its sizes are not whole there."""
+        if not any(isinstance(value, dict) for value in self.change.values()):
+            return self
         change = expressions.resolved(base, self.change, f"{self.where}: row '{self.name}'")
         tied = {key: value for key, value in self.change.items() if key in change and change[key] != value}
-        return replace(self, change=change, ties=tied) if tied else self
+        return replace(self, change=change, ties=tied)
 
     @property
     def declared(self) -> "Row":

@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -197,6 +197,10 @@ class Ablation(Study):
             object.__setattr__(self, name, [row.on(self.base) for row in getattr(self, name)])
 
     def cells(self) -> list[Cell]:
+        return [*self._cells]
+
+    @cached_property
+    def _cells(self) -> list[Cell]:
         return [cell for row in self.rows for cell in self._cells_of(row)] if self.seeds else []
 
     def _cells_of(self, row: Row) -> list[Cell]:
@@ -289,13 +293,14 @@ class Ablation(Study):
         Raises UserError where a row's sizes do not fit the base.
         """
         seed = self.seeds[0] if self.seeds else self.base.training.seed
+        runs = {cell.row: cell.training_hash for cell in self._cells if cell.seed == seed}
         first: dict[str, str] = {}
-        found = {}
+        twins = {}
         for row in sorted(self.every_row, key=lambda row: row.name != self.base_row):
-            name = first.setdefault(training_hash(self.identity_of(row, seed)), row.name)
-            if name != row.name:
-                found[row.name] = name
-        return {row.name: found[row.name] for row in self.every_row if row.name in found}
+            run = runs.get(row.name) or training_hash(self.identity_of(row, seed))
+            if (name := first.setdefault(run, row.name)) != row.name:
+                twins[row.name] = name
+        return {row.name: twins[row.name] for row in self.every_row if row.name in twins}
 
     def as_trained(self, row: Row, keys: Iterable[str]) -> dict[str, Any]:
         """Values of these fields in the row's runs, a miniature's at its own sizes. Raises UserError."""

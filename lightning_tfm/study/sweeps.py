@@ -259,9 +259,9 @@ def is_search(file: YamlFile) -> bool:
     return file.values.get("method") != "grid" or not (isinstance(seed, dict) and "values" in seed)
 
 
-def read_sweep(path: str | Path) -> Sweep:
-    """An ablation. Raises UserError naming file, line, key, value and the nearest valid key."""
-    file = read_yaml(path)
+def read_sweep(file: YamlFile | str | Path) -> Sweep:
+    """An ablation, of a file or its path. Raises UserError naming file, line, key, value and the nearest valid key."""
+    file = file if isinstance(file, YamlFile) else read_yaml(file)
     asked = parse_as(_Ablation, file)
     if asked.method != "grid":
         raise UserError(f"{file.where('method')}: method={asked.method!r}: an ablation needs 'grid'")
@@ -303,9 +303,12 @@ def read_sweep(path: str | Path) -> Sweep:
     return Sweep(name, file.path, rows, seeds, arguments, factors, scales, *words, metric)
 
 
-def read_search(path: str | Path) -> SearchFile:
-    """A search. Raises UserError naming file, line, key, value and the nearest valid key; `space` reads further."""
-    file = read_yaml(path)
+def read_search(file: YamlFile | str | Path) -> SearchFile:
+    """A search, of a file or its path. Raises UserError naming file, line, key, value and the nearest valid key.
+
+    `space` reads further.
+    """
+    file = file if isinstance(file, YamlFile) else read_yaml(file)
     asked = parse_as(_Search, file)
     if not asked.parameters:
         raise UserError(f"{file.where('parameters')}: parameters={{}}: expected names with values")

@@ -276,6 +276,15 @@ PRINTED = {
 """the changes as they stood in the row file before they followed base"""
 
 
+def test_a_row_whose_only_tie_does_not_act_here_is_base() -> None:
+    tie = {"training.average_every": {"of_base": "2/5", "if": "training.average_last"}}
+    row = Row("x", "X", tie, Paper(None, None, None), "mine.yaml:1")
+    alone = replace(Experiment(), training=replace(Experiment().training, average_last=0))
+    assert row.on(alone).change == {} and apply(alone, row) == alone
+    averaging = replace(alone, training=replace(alone.training, average_last=5, average_every=10))
+    assert apply(averaging, row).training.average_every == 4
+
+
 def absolute():
     return [replace(row, change=PRINTED[name]) for name, row in all_rows().items()]
 

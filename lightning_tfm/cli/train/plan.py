@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_own, progress_of
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
-from lightning_tfm.cli.study_options import add_options, check_seed, is_search_file, numbers
+from lightning_tfm.cli.study_options import add_options, check_seed, numbers, read_sweep_file
 from lightning_tfm.cli.terminal import fit_width
 from lightning_tfm.cli.train.sweep import add_table_options, asked_cells, defined
 from lightning_tfm.cli.train.tune import add_search_options, asked_search, pruning
@@ -17,7 +17,7 @@ from lightning_tfm.study.cell import PIECES
 from lightning_tfm.study.match_compute import solved_lines
 from lightning_tfm.study.settings import Settings
 from lightning_tfm.study.study import Study
-from lightning_tfm.study.sweeps import SearchFile, Sweep, read_search, read_sweep
+from lightning_tfm.study.sweeps import SearchFile, Sweep
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -36,8 +36,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"--rate={asked['rate']}: must not be negative")
     if asked["pieces"] < 1:
         raise UserError(f"--pieces={asked['pieces']}: must be at least 1")
-    searched = is_search_file(asked)
-    sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
+    sweep = read_sweep_file(asked)
     if isinstance(sweep, Sweep):
         check_seed(asked, sweep)
     elif asked["seeds"]:

@@ -10,7 +10,6 @@ from lightning_tfm.config import Hardware, from_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.queue.worker_options import go_back, resumable
-from lightning_tfm.study.rows import apply
 from lightning_tfm.study.settings import SECTIONS
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import check_exists, folder_of, load, save
@@ -47,7 +46,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     study.hardware_of(resources.hardware)
     check_start(resources, folder_of(root, name))
     if isinstance(study, Ablation):
-        check_precisions((apply(study.base, row) for row in study.rows), resources)
+        precision = study.base.training.precision
+        check_precisions((row.change.get("training.precision", precision) for row in study.rows), resources)
     with resumable(root, name, verb, argv, jobs=resources.cluster is not None):
         from lightning_tfm.queue.prepare_data_rows import on_this_machine
         from lightning_tfm.queue.storages.open import has_queue, open_queue

@@ -15,10 +15,11 @@ from lightning_tfm.cli.study_options import (
     check_precisions,
     check_seed,
     check_start,
-    is_search_file,
     numbers,
+    read_sweep_file,
 )
 from lightning_tfm.cli.train.carry_out import carry_out
+from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.row_tuning import TUNE_SEEDS, asked_tuning, tuned
@@ -32,7 +33,7 @@ from lightning_tfm.study.sequential import BUDGET, FIRST, check_fixed
 from lightning_tfm.study.settings import Settings, check_experiment
 from lightning_tfm.study.study import Ablation, check_reference, without_hidden
 from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
-from lightning_tfm.study.sweeps import Sweep, read_sweep
+from lightning_tfm.study.sweeps import SearchFile, Sweep
 
 ONLY = "only these of the file's rows, and base; the others may be added later"
 
@@ -47,11 +48,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     for option in ("--sampler", "--trials"):
         parser.add_argument(option, default="", help=argparse.SUPPRESS)  # of a search
     asked = parse_own(parser, argv)
-    if is_search_file(asked):
+    sweep = read_sweep_file(asked)
+    if isinstance(sweep, SearchFile):
         from lightning_tfm.cli.train import tune
 
-        return tune.main(verb, argv)
-    sweep = read_sweep(asked["sweep"])
+        return tune.main(verb, argv, sweep)
     for option in ("sampler", "trials"):
         if asked[option]:
             raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
@@ -78,7 +79,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         print(line, file=sys.stderr)
     check_reference(settings.verb["reference"], rows)
     resources = make_resources(settings.verb, settings.hardware)
-    check_precisions((apply(settings.base, row) for row in rows), resources)
+    precision = settings.base.training.precision
+    check_precisions((row.change.get("training.precision", precision) for row in rows), resources)
     name = name_at(asked["name"] or sweep.name, scales)
     check_start(resources, folder_of(settings.out, name))
     with resumable(settings.out, name, verb, argv, jobs=resources.cluster is not None):
@@ -119,7 +121,7 @@ def add_table_options(parser: Parser) -> None:
 
 
 def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
-    """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
+    """Rows, laid on base, and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': a study takes its rows from {sweep.path}; for one row use fit")
     rows = [find_row(settings.rows, name) for name in sweep.rows]
@@ -134,10 +136,13 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
             raise UserError(f"--{option.replace('_', '-')}={settings.verb[option]}: only with --seeds auto")
     seeds = numbers(text) if text and text != "auto" else sweep.seeds
     seeds = seeds or [settings.base.training.seed]
+    for seed in seeds:
+        override(settings.base, {"training.seed": seed}, f"seed {seed}")
+    rows = [row.on(settings.base) for row in rows]
     for row in rows:
-        for seed in seeds:
-            check_experiment(apply(settings.base, row, seed), f"row '{row.name}'")
-        check_trainable(apply(settings.base, row), f"row '{row.name}'")
+        experiment = apply(settings.base, row, seeds[0])
+        check_experiment(experiment, f"row '{row.name}'")
+        check_trainable(experiment, f"row '{row.name}'")
     return rows, seeds
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of
 from lightning_tfm.cli.smoke_test import smoke_search
-from lightning_tfm.cli.study_options import add_options, check_precisions, check_start, is_search_file
+from lightning_tfm.cli.study_options import add_options, check_precisions, check_start, read_sweep_file
 from lightning_tfm.cli.train.carry_out import carry_out
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
@@ -19,13 +19,14 @@ from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.settings import Settings, check_experiment
 from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
-from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, check_sampler, read_search
+from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, Sweep, check_sampler
 from lightning_tfm.training.schedule import EventSchedule
 
 TRIALS = 50
 
 
-def main(verb: str, argv: Sequence[str]) -> int:
+def main(verb: str, argv: Sequence[str], file: SearchFile | None = None) -> int:
+    """`file`: that `argv` names, where it has been read."""
     parser = make_parser(
         verb, "Search a space of configurations and write the best one as an experiment file.", of_study=True
     )
@@ -34,17 +35,17 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_search_options(parser)
     add_options(parser)
     asked = parse_own(parser, argv)
-    path = asked["sweep"]
-    if not is_search_file(asked):
+    sweep = file or read_sweep_file(asked)
+    if isinstance(sweep, Sweep):
+        path = asked["sweep"]
         raise UserError(f"{path}: it names rows, so it is a table, not a search: run lightning-tfm sweep {path}")
-    file = read_search(path)
-    settings = parse(parser, [*file.arguments, *argv])
+    settings = parse(parser, [*sweep.arguments, *argv])
     if only_printed(settings):
         return 0
     resources = make_resources(settings.verb, settings.hardware)
-    name = settings.verb["name"] or file.name
+    name = settings.verb["name"] or sweep.name
     with resumable(settings.out, name, verb, argv, jobs=resources.cluster is not None):
-        return _run(settings, file, resources)
+        return _run(settings, sweep, resources)
 
 
 def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> Search:
@@ -89,7 +90,7 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
     search.check()
     check_space(search)
     kinds = [value for p in space if p.name == "training.precision" for value in p.values]
-    check_precisions([base, *(override(base, {"training.precision": kind}, name) for kind in kinds)], resources)
+    check_precisions([base.training.precision, *map(str, kinds)], resources)
     return search
 
 
