@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 from scipy.special import betaincinv
 
-from lightning_tfm.judging.gate import CANDIDATES, shares
+from lightning_tfm.judging.gate import CANDIDATES, level_shares
 from lightning_tfm.report.stats import base_alone
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, Differences, Estimate, SentenceNoise, compare
@@ -102,7 +102,7 @@ def judged_false_at(y: np.ndarray, looks: Sequence[int]) -> np.ndarray:
     of all rows, and its corrected p are divided by its share of the level."""
     found = [
         (benjamini_hochberg(differences(y[..., :n]).p) / share < ALPHA).any(-1)
-        for n, share in zip(looks, shares(looks), strict=True)
+        for n, share in zip(looks, level_shares(looks), strict=True)
     ]
     return np.array(found)
 

@@ -28,7 +28,7 @@ import json
 import math
 import platform
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -39,14 +39,13 @@ from scipy import stats
 
 from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report.sequential import HOPELESS
-from lightning_tfm.report.stats import power
 from lightning_tfm.report.stats import statistics as ours
 from lightning_tfm.report.stats.evidence import may_be_equal, prospect
-from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm, next_level
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import ALPHA, Differences, Estimate, SentenceNoise, compare, prior_df
 from lightning_tfm.report.wording import claims
 from lightning_tfm.study.rows import all_rows
-from lightning_tfm.study.sequential import BUDGET, FIRST, Plan, late, linear
+from lightning_tfm.study.sequential import BUDGET, FIRST, Plan, late
 
 S = 200
 """sentences; fewer than a real text has, which only makes the sentence noise harder to know"""
@@ -58,7 +57,7 @@ EXCEPTION = KINDS[-1]
 MODES = tuple(f"gap {gap}, {p:g}" for gap in (10, 30) for p in (0.1, 0.3, 0.5))
 """bimodal seeds: a training lies `gap` standard deviations higher with probability p"""
 FEW = ("A-h1", "A-h32", "B-dk16", "B-dk32", "D-Pdrop0.0")
-TAU = np.array([METRICS[m].clear for m in PRINTED])
+TAU = METRICS["ppl"].clear
 TABLE = Path(__file__).resolve().parent.parent / "experiments" / "results" / "miniature" / "table.json"
 
 
@@ -220,10 +219,8 @@ def one_look(some: Studies, n: int, names: Sequence[str]) -> Outcome:
     return looks(some, Plan((n,), (1.0,)), names)
 
 
-def looks(
-    some: Studies, plan: Plan, names: Sequence[str], hopeless: float = HOPELESS, both_metrics: bool = False
-) -> Outcome:
-    """`--seeds auto` as the report does it. `both_metrics`: a row is open while BLEU has no word either."""
+def looks(some: Studies, plan: Plan, names: Sequence[str], hopeless: float = HOPELESS) -> Outcome:
+    """`--seeds auto` as the report does it."""
     N, R = some.y.shape[0], some.y.shape[2]
     n, bh, by_holm = np.full((N, R), plan.first), np.zeros((N, 2, R), dtype=bool), np.zeros((N, 2, R), dtype=bool)
     wrong, claim_p = np.zeros(N, dtype=bool), np.ones((N, len(claims.claims_of(names))))
@@ -242,17 +239,12 @@ def looks(
         wrong |= false_claims(p_claims, pairs, names, ALPHA * share)
         claim_p = np.minimum(claim_p, p_claims / share)
         if look + 1 < len(plan.sizes):
-            decided = bh.all(1) if both_metrics else bh[:, 0]
             about = np.zeros((N, R), dtype=bool)
             for k, claim in enumerate(claims.claims_of(names)):
                 about[:, [1 + names.index(name) for name in claim.says]] |= (claim_p[:, k] >= ALPHA)[:, None]
-            open_by = last if both_metrics else last[:1]
-            chances = [
-                prospect(d, n, printed, may_be_equal(printed, tau, True), tau, False, plan.budget, plan.shares[-1])
-                for d, tau in zip(open_by, TAU, strict=False)
-            ]
-            chance = np.max(chances, axis=0)
-            closed = (decided & ~(about & ~by_holm[:, 0])) | (chance < hopeless)
+            equal = may_be_equal(printed, TAU, True)
+            chance = prospect(last[0], n, printed, equal, TAU, False, plan.budget, plan.shares[-1])
+            closed = (bh[:, 0] & ~(about & ~by_holm[:, 0])) | (chance < hopeless)
     return Outcome(bh, by_holm, wrong, last, ALPHA * plan.shares[-1], float(n[:, 1:].mean()))
 
 
@@ -423,104 +415,6 @@ def discoveries(N: int, plan: Plan, table: np.ndarray) -> None:
             print(f"{rows:4}  {kind:14} " + "".join(f"{w:9.2f}" for w in words), flush=True)
 
 
-def plans(N: int, table: np.ndarray) -> None:
-    head(
-        f"What --seeds auto finds, {N} studies of 19 rows, the same effects: rows found by BH in log PPL / in "
-        "BLEU / by "
-        "Holm in log PPL; mean seeds of a row; % of studies without an effect with any false row in log PPL."
-    )
-    tried: dict[str, Callable[[Studies, list[str]], Outcome]] = {
-        "5 seeds": lambda some, names: one_look(some, 5, names),
-        "7 seeds": lambda some, names: one_look(some, 7, names),
-        "8 seeds": lambda some, names: one_look(some, 8, names),
-        "a look at every seed, linear shares": lambda some, names: looks(some, linear(3, 8), names, 0.0),
-        "late": lambda some, names: looks(some, late(FIRST, BUDGET), names, 0.0),
-        "late, hopeless rows closed": lambda some, names: looks(some, late(FIRST, BUDGET), names),
-        "the same, rows open by BLEU too": lambda some, names: looks(some, late(FIRST, BUDGET), names, HOPELESS, True),
-    }
-    for kind in ("equal", "measured", "plateau"):
-        print(kind)
-        for name, way in tried.items():
-            rng, found, null = np.random.default_rng(8), [], []
-            for some in chunks(8, N, 19, 8, kind, True, table):
-                effect = planted_effects(rng, some) * table[:, :1]
-                found.append(way(some.plus(effect), row_names(19)))
-                null.append(way(some, row_names(19)).bh[:, 0].any(-1))
-            counts = [np.mean([one.bh[:, m].sum(-1).mean() for one in found]) for m in range(2)]
-            counts.append(np.mean([one.holm[:, 0].sum(-1).mean() for one in found]))
-            spent = np.mean([one.spent for one in found])
-            words = " / ".join(f"{c:.1f}" for c in counts)
-            print(f"  {name:37} {words:18} {spent:.2f}   {rate(np.concatenate(null))}", flush=True)
-
-
-def planted(N: int, table: np.ndarray) -> None:
-    head(
-        f"Power: a difference in one row's log PPL in {N} studies, others none, no shared noise; in units of "
-        "the root mean "
-        "square of the row's and base's sd, found by BH. smallest: what the report gives as findable, its median and "
-        "5-95 %; found: how often a difference of the size that one study gives is found in another."
-    )
-    print("rows  n  noise      0.5 sd (%)  1 sd  2 sd  4 sd   smallest (median, 5-95 %)   found")
-    for rows in (len(FEW), 19):
-        for n in (2, 3, 5, 8):
-            for kind in ("equal", "factor 3", "measured"):
-                power_of(N, rows, n, kind, table)
-
-
-def power_of(N: int, rows: int, n: int, kind: str, table: np.ndarray) -> None:
-    gaps, smallest = [], []
-    rng = np.random.default_rng([3, rows, n, KINDS.index(kind)])
-    for start in range(0, N, CHUNK):
-        M = min(CHUNK, N - start)
-        some = studies(rng, kind, M, rows, n, False, table)
-        d = judged(some, np.full((M, rows + 1), n))[0]
-        unit = np.sqrt((some.sd[:, 0, 0] ** 2 + some.sd[:, 0, 1] ** 2) / 2)
-        smallest.append(power.smallest(d, next_level(benjamini_hochberg(d.p)))[:, 1] / unit)
-        # rejected for a planted difference where estimate + it passes the first step
-        limit = stats.t.isf(ALPHA / (2 * rows), d.df[:, 1]) * d.se[:, 1]
-        gaps.append((limit - d.estimate[:, 1]) / unit)
-    gap, told = np.concatenate(gaps), np.concatenate(smallest)
-    found = np.searchsorted(np.sort(gap), told) / len(gap)
-    hits = "  ".join(f"{100 * (gap < d).mean():5.1f}" for d in (0.5, 1, 2, 4))
-    spread = "-".join(f"{q:.2f}" for q in np.quantile(told, [0.05, 0.95]))
-    line = f"{rows:4} {n:2}  {kind:9}  {hits}   {np.median(told):.2f} ({spread})"
-    print(f"{line:62}   {100 * found.mean():.0f} %", flush=True)
-
-
-def how_cautious(N: int, table: np.ndarray) -> None:
-    head(
-        f"CAUTION, noise of seeds alone, {N} studies, log PPL by BH: any false row / coverage of the "
-        "intervals / power to "
-        "find 4 sd. 0: the spread of the rows' variances as estimated; Welch: every row by its own seeds."
-    )
-    for kind in ("equal", "factor 3", "measured", EXCEPTION):
-        print(kind)
-        for rows, n in ((len(FEW), 3), (19, 3), (len(FEW), 5), (19, 5)):
-            rng = np.random.default_rng([4, rows, n, KINDS.index(kind)])
-            sd = noise_of_rows(rng, kind, N, rows, table)
-            y = rng.normal(size=(N, 2, rows + 1, n)) * sd[..., None]
-            mean, variance = y.mean(-1), y.var(-1, ddof=1)
-            words = [f"{name}: {tried(mean, variance, n, sd, c)}" for name, c in CHOICES.items()]
-            print(f"{rows:4} rows, {n} seeds:  " + "   ".join(words), flush=True)
-
-
-CHOICES = {"0": 0.0, "1": 1.0, "2": 2.0, "3": 3.0, "Welch": math.inf}
-
-
-def tried(mean: np.ndarray, variance: np.ndarray, n: int, sd: np.ndarray, caution: float) -> str:
-    N, _, R = mean.shape
-    chosen, ours.CAUTION = ours.CAUTION, caution
-    prior = np.zeros(N) if math.isinf(caution) else prior_df(variance, np.full(R, n - 1))
-    ours.CAUTION = chosen
-    zeros = SentenceNoise(np.zeros(R), np.zeros(R))
-    found = compare(mean[:, 0], variance[:, 0], np.full(R, n), zeros, prior=prior)
-    false = 100 * (benjamini_hochberg(found.p) < ALPHA).any(-1).mean()
-    limit = stats.t.isf(ALPHA / (2 * (R - 1)), found.df[:, 1]) * found.se[:, 1]
-    unit = np.sqrt((sd[:, 0, 0] ** 2 + sd[:, 0, 1] ** 2) / 2)
-    hit = 100 * (found.estimate[:, 1] + 4 * unit > limit).mean()
-    return f"{false:5.2f} / {100 * coverage([found], ALPHA):.1f} % / {hit:3.0f} %"
-
-
 def paper_effects() -> np.ndarray:
     """The paper's differences to base in log PPL and BLEU, base (0) first: [2, 20]."""
     rows = all_rows()
@@ -571,9 +465,6 @@ def main() -> None:
     null_studies(N, late(FIRST, BUDGET), table)
     references(N, table)
     discoveries(N // 4, late(FIRST, BUDGET), table)
-    plans(N // 4, table)
-    planted(N // 2, table)
-    how_cautious(N, table)
 
 
 if __name__ == "__main__":
