@@ -21,31 +21,14 @@ html_static_path = ["_static"]
 html_css_files = ["own.css"]
 html_copy_source = False
 html_show_sourcelink = False
-SINGLE = (
-    "index",
-    "install",
-    "first-ablation",
-    "attention",
-    "troubleshooting",
-    "mistakes",
-    "concepts",
-    "reading",
-    "terms",
-    "promises",
-    "deviations",
-    "alternatives",
-    "claims",
-    "benchmarks",
-    "also/*",
-)
-html_sidebars = {page: [] for page in SINGLE}
+html_sidebars = {"index": []}
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
     "footer_start": ["copyright"],
     "footer_end": [],
     "show_prev_next": True,
-    "secondary_sidebar_items": {page: ["page-toc"] for page in (*SINGLE, "howto/*", "results/*")} | {"reference/*": []},
+    "secondary_sidebar_items": ["page-toc"],
     "logo": {"text": "lightning_tfm"},
 }
 

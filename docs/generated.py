@@ -163,7 +163,7 @@ def fields_page() -> str:
         "",
         "- **run**: it decides the weights, so it is part of the hash that names the run's folder.",
         "- **run, where it acts**: the same, but only where it differs from its default and can act.",
-        "- **through the text**: it decides which pieces are trained on; their fingerprint is part of the run's hash.",
+        "- **through the text**: it decides which tokens are trained on; their fingerprint is part of the run's hash.",
         "- **scores**: it decides the scores; changing it trains nothing again.",
         "- **no**: it decides how long a run takes, and nothing else.",
         "",
@@ -306,7 +306,7 @@ RUN: Described = {
     "scores/EVALUATION/SPLIT.hyp.txt": "the translations, line by line",
     "scores/EVALUATION/SPLIT.sentences.tsv": "nll, tokens and BLEU's counts of every sentence: what tests resample",
     "report/attention.json": "attention weights on a few dev sentences (`report --collect`)",
-    "report/calibration.json": "how often the likeliest piece is right (`report --collect`)",
+    "report/calibration.json": "how often the likeliest token is right (`report --collect`)",
     "report/positions.json": "what its positional scheme does (`report --collect`, rows of positions)",
     "report/softmax.json": "how far its softmaxes are saturated (`report --collect`, rows of scores)",
     "report/heads.json": "what each head is worth (`inspect`)",
@@ -359,10 +359,10 @@ DATA: Described = {
     "card.json": "the data card: counts, fingerprints, what was left out and why",
     "checksums.json": "of every file beside it (`data verify`)",
     "tokenizer.model": "SentencePiece's model",
-    "pieces.txt": "in its place the vocabulary, by id, of a text in ready pieces (`data.tokenizer: pieces`)",
-    "SPLIT.SIDE.ids": "pieces of all sentences in a row, memory-mapped",
+    "pieces.txt": "in its place the vocabulary, by id, of a text that is already in tokens (`data.tokenizer: pieces`)",
+    "SPLIT.SIDE.ids": "tokens of all sentences in a row, memory-mapped",
     "SPLIT.SIDE.offsets": "where each sentence begins",
-    "SPLIT.SIDE.txt": "raw lines of dev and test, ready pieces joined",
+    "SPLIT.SIDE.txt": "raw lines of dev and test, tokens joined",
 }
 """file of <out>/data/<start of its hash>/ -> what it is"""
 
