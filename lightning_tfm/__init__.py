@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lightning_tfm.inference.attention_hooks import attention_places as attention_places
     from lightning_tfm.inference.attention_hooks import watch_attention as watch_attention
     from lightning_tfm.judging.callback import Scores as Scores
-    from lightning_tfm.judging.python import judge as judge
+    from lightning_tfm.judging.verdicts import judge as judge
     from lightning_tfm.model.transformer import Transformer as Transformer
     from lightning_tfm.results import load_run as load_run
     from lightning_tfm.results import load_study as load_study
@@ -30,7 +30,7 @@ _HOME = {
     "attention_places": "inference.attention_hooks",
     "load_experiment": "study.settings",
     "load_run": "results",
-    "judge": "judging.python",
+    "judge": "judging.verdicts",
     "load_study": "results",
     "prepare": "data.prepare",
     "watch_attention": "inference.attention_hooks",

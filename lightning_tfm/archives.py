@@ -34,9 +34,9 @@ def decompress(packed: bytes) -> bytes:
     """The content of an xz file. Raises LZMAError where it is damaged, too large, or needs too much memory."""
     most = min(RATIO * len(packed) + SPARE, MOST)
     machine = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MEMORY)
-    found = machine.decompress(packed, max_length=most + 1)
-    if len(found) > most:
+    content = machine.decompress(packed, max_length=most + 1)
+    if len(content) > most:
         raise lzma.LZMAError(f"it grows beyond {most / 2**20:.0f} MiB, {RATIO} times its size")
     if not machine.eof:
         raise lzma.LZMAError("it is truncated")
-    return found
+    return content

@@ -279,8 +279,8 @@ LARGEST = 2**63 - 1
 
 def to_dict(experiment: Any) -> dict[str, Any]:
     """Nested plain dict of a config dataclass."""
-    found = {f.name: getattr(experiment, f.name) for f in dataclasses.fields(experiment)}
-    return {key: to_dict(value) if dataclasses.is_dataclass(value) else value for key, value in found.items()}
+    plain = {f.name: getattr(experiment, f.name) for f in dataclasses.fields(experiment)}
+    return {key: to_dict(value) if dataclasses.is_dataclass(value) else value for key, value in plain.items()}
 
 
 def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
@@ -301,19 +301,19 @@ def from_record(plain: dict[str, Any]) -> Experiment:
 
 def _fields_from(cls: type, values: dict[str, Any], where: str) -> dict[str, Any]:
     fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
-    made = {}
+    checked = {}
     for key, value in values.items():
         path = f"{where}.{key}" if where else key
         if key not in fields:
             refuse(path)
             raise UserError(f"unknown key '{path}' (value {value!r}): {nearest(key, fields)}")
         kind: Any = fields[key].type
-        made[key] = (
+        checked[key] = (
             from_dict(cast(type, kind), value, path)
             if dataclasses.is_dataclass(kind)
             else _check_value(path, kind, value)
         )
-    return made
+    return checked
 
 
 def _check_value(path: str, kind: Any, value: Any) -> Any:
@@ -347,9 +347,9 @@ def override(experiment: Experiment, changes: dict[str, Any], where: str) -> Exp
             raise UserError(f"{where}: unknown key '{dotted}' (value {value!r}): {nearest(dotted, valid)}")
         changed.setdefault(section, {})[key] = value
     try:
-        held = {name: (getattr(experiment, name), values) for name, values in changed.items()}
-        made = {name: replace(old, **_fields_from(type(old), new, name)) for name, (old, new) in held.items()}
-        return replace(experiment, **made)
+        sections = {name: (getattr(experiment, name), values) for name, values in changed.items()}
+        rebuilt = {name: replace(old, **_fields_from(type(old), new, name)) for name, (old, new) in sections.items()}
+        return replace(experiment, **rebuilt)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 
@@ -396,13 +396,13 @@ differs from its default, so that no release renames a finished run (tests/regre
 
 def _identifying(section: str, experiment: Experiment) -> dict[str, Any]:
     """The fields of one section that enter a hash."""
-    held = getattr(experiment, section)
-    found = {name: _one_spelling(getattr(held, name)) for name in IDENTIFYING[type(held)]}
-    for f in (f for f in dataclasses.fields(held) if f.name not in found):
-        value = _one_spelling(getattr(held, f.name))
+    fields = getattr(experiment, section)
+    identity = {name: _one_spelling(getattr(fields, name)) for name in IDENTIFYING[type(fields)]}
+    for f in (f for f in dataclasses.fields(fields) if f.name not in identity):
+        value = _one_spelling(getattr(fields, f.name))
         if value != f.default and ADDED[f"{section}.{f.name}"](experiment):
-            found[f.name] = value
-    return found
+            identity[f.name] = value
+    return identity
 
 
 def _one_spelling(value: Any) -> Any:

@@ -52,8 +52,8 @@ class Counted(ABC):
 def counter_class(metric: Metric) -> type[Counted]:
     """The class of a metric that reads translations."""
     module, _, name = metric.counted.rpartition(":")
-    found: type[Counted] = getattr(import_module(module or __name__), name)
-    return found
+    cls: type[Counted] = getattr(import_module(module or __name__), name)
+    return cls
 
 
 def counter_of(metric: Metric, references: Sequence[str], how: Evaluation) -> Counted:
@@ -103,8 +103,8 @@ class Summed(Counted):
 
 def signature_now(metric: Metric) -> str:
     """The signature of what it would count now; empty for sacreBLEU's, which gives its own."""
-    found = counter_class(metric)
-    return found.signature() if issubclass(found, Summed) else ""
+    counter = counter_class(metric)
+    return counter.signature() if issubclass(counter, Summed) else ""
 
 
 class Exact(Summed):
@@ -158,13 +158,13 @@ class Bleu(Counted):
         correct = [0, 0, 0, 0]
         for k, n in enumerate(ORDERS):
             allowed = self._grams[i][k]
-            found: dict[tuple[str, ...], int] = {}
+            matches: dict[tuple[str, ...], int] = {}
             for gram in grams(words, n):
-                if gram in allowed and found.get(gram, 0) < allowed[gram]:
-                    found[gram] = found.get(gram, 0) + 1
-            if not found:
+                if gram in allowed and matches.get(gram, 0) < allowed[gram]:
+                    matches[gram] = matches.get(gram, 0) + 1
+            if not matches:
                 break  # then no longer one matches either
-            correct[k] = sum(found.values())
+            correct[k] = sum(matches.values())
         return [len(words), len(self._words[i]), *correct, *(max(len(words) - k, 0) for k in range(4))]
 
     @staticmethod
@@ -196,8 +196,8 @@ class Chrf(Counted):
         return Score(value, str(self._own.get_signature()))
 
     def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
-        found: list[list[int]] = self._own._extract_corpus_statistics(list(hypotheses), None)
-        return found
+        counts: list[list[int]] = self._own._extract_corpus_statistics(list(hypotheses), None)
+        return counts
 
     @staticmethod
     def score(sums_X: np.ndarray) -> np.ndarray:

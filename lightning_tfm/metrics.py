@@ -105,8 +105,8 @@ class Metric:
         mean of perplexities. A single one, of whatever kind, is itself."""
         if len(scores) == 1:
             return next(iter(scores))
-        found = mean(map(self.tested, scores))
-        return math.exp(found) if self.log else found
+        average = mean(map(self.tested, scores))
+        return math.exp(average) if self.log else average
 
     def sd(self, scores: Collection[float]) -> float | None:
         """Standard deviation (n-1) of what is tested, of logarithms in percent; None below two, or where any of it is
@@ -249,30 +249,28 @@ class Metrics(dict[str, Metric]):
         """Raises UserError naming the nearest, what the import said, or what the class lacks."""
         module, _, attribute = name.replace(":", ".").rpartition(".")
         if not module or not attribute:
-            known = [metric.name for metric in self.values() if metric.more]
-            raise UserError(f"metric '{name}': {nearest(name, known)} Or give the path of a class, module:Class")
+            names = [metric.name for metric in self.values() if metric.more]
+            raise UserError(f"metric '{name}': {nearest(name, names)} Or give the path of a class, module:Class")
         if name != f"{module}:{attribute}":
             return self[f"{module}:{attribute}"]
         from lightning_tfm.user_code.modules import see_working_directory
 
         see_working_directory()
         try:
-            found = getattr(import_module(module), attribute)
+            cls = getattr(import_module(module), attribute)
         except (ImportError, AttributeError, RecursionError) as error:
             raise UserError(f"metric '{name[:80]}': cannot import it ({error})") from error
-        bases = {f"{c.__module__}:{c.__name__}" for c in getattr(found, "__mro__", ())}
-        whole = (
-            "lightning_tfm.corpus_metrics:Summed" in bases and not inspect.isabstract(found) and hasattr(found, "WIDTH")
-        )
-        if not (whole and isinstance(inspect.getattr_static(found, "score"), staticmethod)):
+        bases = {f"{c.__module__}:{c.__name__}" for c in getattr(cls, "__mro__", ())}
+        whole = "lightning_tfm.corpus_metrics:Summed" in bases and not inspect.isabstract(cls) and hasattr(cls, "WIDTH")
+        if not (whole and isinstance(inspect.getattr_static(cls, "score"), staticmethod)):
             raise UserError(
                 f"metric '{name}' must derive from Summed (lightning_tfm.corpus_metrics) and define WIDTH, "
                 "counts(self, hypotheses) and, as a static method, score(sums)"
             )
         for old, new in RENAMED.items():
-            if old in vars(found) and not callable(getattr(found, old)):
+            if old in vars(cls) and not callable(getattr(cls, old)):
                 raise UserError(f"metric '{name}': its trait `{old}` is now called {new}")
-        traits = {trait: getattr(found, trait) for trait in OF_OWN if hasattr(found, trait)}
+        traits = {trait: getattr(cls, trait) for trait in OF_OWN if hasattr(cls, trait)}
         if wrong := [f"{t}={v!r}" for t, v in traits.items() if type(v) is not Metric.__annotations__[t]]:
             raise UserError(f"metric '{name}': {', '.join(wrong)} has another type than in metrics.Metric")
         plain: dict[str, Any] = {"label": attribute, "digits": 1, "difference_digits": 2}
@@ -283,14 +281,14 @@ class Metrics(dict[str, Metric]):
         """Those of `f1+exact`, which may be added. Raises UserError."""
         if wrong := next((sign for sign in ", ;" if sign in joined), "+" * (joined != "" and "" in joined.split("+"))):
             raise UserError(f"metrics '{joined}': names are joined by +, as in chrf+exact, without {wrong!r} elsewhere")
-        found = [self[name] for name in joined.split("+") if joined]
-        for metric in found:
+        metrics = [self[name] for name in joined.split("+") if joined]
+        for metric in metrics:
             if not metric.more:
                 raise UserError(f"metric '{metric.name}' is in every score: remove it")
-        ((label, number),) = Counter(m.label for m in [*map(self.__getitem__, PRINTED), *found]).most_common(1)
+        ((label, number),) = Counter(m.label for m in [*map(self.__getitem__, PRINTED), *metrics]).most_common(1)
         if number > 1:
             raise UserError(f"metrics '{joined}': {number} columns would be labelled '{label}'")
-        return found
+        return metrics
 
 
 OF_OWN = (
@@ -334,9 +332,9 @@ def metrics_held_by(score: Any) -> list[Metric]:
 
 def numbers(score: Any) -> dict[str, float]:
     """Metric -> what a record.Score holds of it: of PRINTED, and what was added."""
-    found = {name: METRICS[name].of(score) for name in PRINTED}
-    found |= {name: added.value for name, added in score.measures.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: METRICS[name].of(score) for name in PRINTED}
+    values |= {name: added.value for name, added in score.measures.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def in_print(score: Any, finer: int = 1) -> str:

@@ -38,10 +38,10 @@ class Parsed:
 
 
 @lru_cache(maxsize=1 << 16)
-def parsed(line: str) -> Parsed | None:
+def parse_tree(line: str) -> Parsed | None:
     """The tree of a line; None where its brackets do not close each other."""
     leaves: list[bool] = []
-    found: Counter[tuple[str, int, int]] = Counter()
+    brackets: Counter[tuple[str, int, int]] = Counter()
     open_, words = list[tuple[str, int]](), 0
     for token in line.split():
         if token in LEAVES:
@@ -55,8 +55,8 @@ def parsed(line: str) -> Parsed | None:
             _, start = open_.pop()
             label = plain_label(token[1:])
             if words > start and label not in DELETED:
-                found[ALIKE.get(label, label), start, words] += 1
-    return None if open_ else Parsed(tuple(leaves), found)
+                brackets[ALIKE.get(label, label), start, words] += 1
+    return None if open_ else Parsed(tuple(leaves), brackets)
 
 
 class Brackets(Summed):
@@ -70,7 +70,7 @@ class Brackets(Summed):
         self._gold = [_tree(reference, line) for line, reference in enumerate(self.references, 1)]
 
     def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
-        return [self._count(parsed(line), gold) for line, gold in zip(hypotheses, self._gold, strict=True)]
+        return [self._count(parse_tree(line), gold) for line, gold in zip(hypotheses, self._gold, strict=True)]
 
     def _count(self, made: Parsed | None, gold: Parsed) -> list[int]:
         if made is None or made.words != gold.words:
@@ -81,10 +81,10 @@ class Brackets(Summed):
 
 def _tree(reference: str, line: int) -> Parsed:
     """Raises UserError where it is not a tree; one without brackets that count, of punctuation alone say, is one."""
-    found = parsed(reference)
-    if found is None or not found.words:
+    tree = parse_tree(reference)
+    if tree is None or not tree.words:
         raise UserError(f"brackets are counted in trees; line {line} of the references is not one: {reference[:60]}")
-    return found
+    return tree
 
 
 class Precision(Brackets):

@@ -36,3 +36,10 @@ def interval(lower: float | None, upper: float | None, written: Callable[[float]
 def listed(parts: Sequence[str]) -> str:
     """a, b and c."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def p_value(p: float | None) -> str:
+    """Two digits, four below 0.01; empty for None and NaN."""
+    if p is None or p != p:
+        return ""
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.2f}"

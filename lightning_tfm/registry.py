@@ -142,16 +142,16 @@ class Kind(dict[str, P], Generic[P]):
         if name in self:
             return self[name]
         module, _, attribute = name.replace(":", ".").rpartition(".")
-        found, known = getattr(sys.modules.get(module), attribute, None), {}
-        for c in reversed(getattr(found, "__mro__", ())):
+        owner, traits = getattr(sys.modules.get(module), attribute, None), {}
+        for c in reversed(getattr(owner, "__mro__", ())):
             part = next((p for p in self.values() if (c.__module__, c.__name__) == (self.bases[0], p.cls)), None)
             for f in fields(self.kind):
                 own = vars(c).get(f.name)
                 if part is not None and f.name not in OF_ONE_CLASS:
-                    known[f.name] = getattr(part, f.name)
+                    traits[f.name] = getattr(part, f.name)
                 elif isinstance(own, staticmethod if f.name in FORMULAS else type(f.default)):
-                    known[f.name] = getattr(c, f.name)
-        return self.kind(**known | {"name": name, "cls": attribute})
+                    traits[f.name] = getattr(c, f.name)
+        return self.kind(**traits | {"name": name, "cls": attribute})
 
     def find(self, name: str, home: str) -> Any:
         """The class of that name in the module `home`, or at that import path, `module.Class` or `module:Class`.
@@ -165,17 +165,17 @@ class Kind(dict[str, P], Generic[P]):
         if not all(module.split(".")):
             raise UserError(f"{self.field}='{name}': {nearest(name, self)}, or the import path of a class")
         try:
-            found = getattr(import_module(module), attribute)
+            part = getattr(import_module(module), attribute)
         except (ImportError, AttributeError, RecursionError) as error:
             raise UserError(f"{self.field}='{name[:WIDEST]}': cannot import it ({error})") from error
         module, *names = self.bases or ("",)
-        parents = {c.__name__ for c in getattr(found, "__mro__", ()) if c.__module__ == module}
+        parents = {c.__name__ for c in getattr(part, "__mro__", ()) if c.__module__ == module}
         if names and not parents & {*names}:
             raise UserError(f"{self.field}='{name}' must derive from {' or '.join(names)} ({module})")
-        for old in (old for c in getattr(found, "__mro__", ()) for old in RENAMED if old in vars(c)):
-            if isinstance(inspect.getattr_static(found, old), (staticmethod, str)):
+        for old in (old for c in getattr(part, "__mro__", ()) for old in RENAMED if old in vars(c)):
+            if isinstance(inspect.getattr_static(part, old), (staticmethod, str)):
                 raise UserError(f"{self.field}='{name}': its trait `{old}` is now called {RENAMED[old]}")
-        return found
+        return part
 
     def count(self, name: str, *sizes: Any) -> int:
         """Trainable numbers of that part by its formula. Raises UserError where only the built model knows."""

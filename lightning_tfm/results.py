@@ -55,11 +55,11 @@ class StudyResults:
         """One line for each run: row, seed, its name, its state, and what is known about it so far."""
         state = self.state()
         return frame(
-            {"row": cell.row, "seed": cell.seed, "run": cell.training_hash[:16], "state": state_word(found.state)}
+            {"row": cell.row, "seed": cell.seed, "run": cell.training_hash[:16], "state": state_word(cell_state.state)}
             | {key: getattr(run, key) for key in OF_A_RUN}
             | {metric.name: run.score(metric) for metric in state.metrics(self.study)}
-            for found in state.cells
-            for cell in found.cell.runs
+            for cell_state in state.cells
+            for cell in cell_state.cell.runs
             for run in [state.runs[cell.training_hash[:16]]]
         )
 
@@ -82,11 +82,11 @@ class StudyResults:
 
         Raises UserError where there is no such row, or the run is not finished or not scored so.
         """
-        cell = self.study.cell(found := find_row({one.name: one for one in self.study.rows}, row), seed)
+        cell = self.study.cell(definition := find_row({r.name: r for r in self.study.rows}, row), seed)
         folder = RunFolder(self.root, cell.training_hash)
         if folder.read_result() is None:
             raise UserError(f"{self.study.name} has no finished run of row '{row}' at seed {seed}")
-        record = read_as_scored(folder, self.study.evaluation_of(found), self.study.base.data.dev)
+        record = read_as_scored(folder, self.study.evaluation_of(definition), self.study.base.data.dev)
         if isinstance(record, Missing):
             raise UserError(f"{self.study.name}, row '{row}' at seed {seed}: {record.reason}")
         record = without_other_test(record, self.study.evaluations(cell, self.root)[1])
@@ -136,9 +136,9 @@ class RunResults:
         attention weights has none.
         """
         target = self.translate([source])[0] if target is None else target
-        found = with_pieces(self.trained, *self.trained.prepared.tokenizer.encode([source, target]))
-        kinds = {kind: [np.array(layer) / 1000 for layer in found[kind]] for kind in ("encoder", "decoder", "cross")}
-        return found | kinds
+        plain = with_pieces(self.trained, *self.trained.prepared.tokenizer.encode([source, target]))
+        kinds = {kind: [np.array(layer) / 1000 for layer in plain[kind]] for kind in ("encoder", "decoder", "cross")}
+        return plain | kinds
 
 
 def load_study(name: str, root: str | Path = "results") -> StudyResults:

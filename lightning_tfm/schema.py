@@ -34,9 +34,9 @@ WIDEST = 80
 def infinite_as_text(value: Any) -> Any:
     """`value` with INFINITE for every infinity in it."""
     if isinstance(value, dict):
-        return {key: infinite_as_text(one) for key, one in value.items()}
+        return {key: infinite_as_text(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [infinite_as_text(one) for one in value]
+        return [infinite_as_text(item) for item in value]
     return INFINITE if value == math.inf else value
 
 
@@ -154,23 +154,23 @@ def _in_our_words(kind: Any, plain: Any, flaw: Mapping[str, Any]) -> Flaw:
     value, keys = flaw["input"], _keys(plain, flaw["loc"])
     if flaw["type"] == "missing":
         return Flaw(keys, f"the key '{'.'.join([*keys, flaw['loc'][-1]])}' is missing")
-    path, shown = ".".join(keys), repr(value)[:WIDEST]
+    path, text_of = ".".join(keys), repr(value)[:WIDEST]
     above = _kind_at(kind, keys[:-1])
     if flaw["type"] == "unexpected_keyword_argument":
         reason = above.REFUSED.get(keys[-1])
-        said = f"'{path}' (value {shown})" if reason else f"unknown key '{path}' (value {shown})"
-        return Flaw(keys, f"{said}: {reason or nearest(keys[-1], _names(above))}")
+        what = f"'{path}' (value {text_of})" if reason else f"unknown key '{path}' (value {text_of})"
+        return Flaw(keys, f"{what}: {reason or nearest(keys[-1], _names(above))}")
     if flaw["type"] == "dataclass_type":
-        said = f"{path}={shown}" if path else shown
-        return Flaw(keys, f"{said}: expected the keys {', '.join(_names(_kind_at(kind, keys)))}")
+        what = f"{path}={text_of}" if path else text_of
+        return Flaw(keys, f"{what}: expected the keys {', '.join(_names(_kind_at(kind, keys)))}")
     if flaw["type"] == "literal_error":
         of_key = flaw["loc"][-1] == "[key]"
         choices = get_args(get_args(above)[0] if of_key else _kind_at(kind, keys))
-        said = f"unknown key '{path}'" if of_key else f"{path}={shown}"
+        what = f"unknown key '{path}'" if of_key else f"{path}={text_of}"
         reason = nearest(str(value), choices) if len(choices) > 1 else f"expected {choices[0]}"
-        return Flaw(keys, f"{said}: {reason}")
+        return Flaw(keys, f"{what}: {reason}")
     expected = EXPECTED[flaw["type"]].format(**flaw.get("ctx", {})) if flaw["type"] in EXPECTED else flaw["msg"]
-    return Flaw(keys, f"{path}={shown}: expected {expected}")
+    return Flaw(keys, f"{path}={text_of}: expected {expected}")
 
 
 def _keys(plain: Any, place: Sequence[int | str]) -> list[str]:

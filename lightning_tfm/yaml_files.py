@@ -91,7 +91,7 @@ class YamlFile:
         return f"{self.path}:{self.lines[keys]}" if keys else str(self.path)
 
 
-def shipped(folder: str) -> Path:
+def shipped_folder(folder: str) -> Path:
     """The folder `experiments` or `sweeps` of this package: the clone's, else the wheel's."""
     packed = PACKAGE / "_files" / folder
     return packed if packed.is_dir() else PACKAGE.parent / folder
@@ -103,14 +103,14 @@ def find_file(name: str | Path) -> Path:
     if path.is_file():
         return path
     if not path.is_absolute() and len(path.parts) == 2 and path.parts[0] in FOLDERS:
-        candidate = shipped(path.parts[0]) / path.parts[1]
+        candidate = shipped_folder(path.parts[0]) / path.parts[1]
         if candidate.is_file():
             return candidate
     folders = sorted(FOLDERS, key=lambda folder: folder in path.parts)  # of equal names, the one that was asked for
-    ours = {file.stem: f"{folder}/{file.name}" for folder in folders for file in shipped(folder).glob("*.yaml")}
+    ours = {file.stem: f"{folder}/{file.name}" for folder in folders for file in shipped_folder(folder).glob("*.yaml")}
     close = [ours[near] for near in get_close_matches(path.stem, ours, n=1, cutoff=0.75)]
-    said = f"did you mean '{close[0]}'?" if close else f"those that ship are in {' and '.join(FOLDERS)}"
-    raise UserError(f"no such file: {name} (searched {Path.cwd()} and the shipped files); {said}")
+    hint = f"did you mean '{close[0]}'?" if close else f"those that ship are in {' and '.join(FOLDERS)}"
+    raise UserError(f"no such file: {name} (searched {Path.cwd()} and the shipped files); {hint}")
 
 
 def read_yaml(name: str | Path) -> YamlFile:

@@ -26,7 +26,7 @@ from lightning_tfm.study.rows import apply, load_rows
 from lightning_tfm.study.settings import PLAIN, SECTIONS, load_experiment
 from lightning_tfm.study.suggestions import ALIASES
 from lightning_tfm.study.sweeps import read_search, read_sweep
-from lightning_tfm.yaml_files import shipped
+from lightning_tfm.yaml_files import shipped_folder
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,8 +46,8 @@ for verb in ([], *([verb] for verb in VERBS)):
 """help of everything in a fresh interpreter, in which nothing heavy may come"""
 
 
-ROWS = [p for p in sorted(shipped("experiments").glob("*.yaml")) if "{group: " in p.read_text()]
-EXPERIMENTS = [p for p in sorted(shipped("experiments").glob("*.yaml")) if p not in ROWS]
+ROWS = [p for p in sorted(shipped_folder("experiments").glob("*.yaml")) if "{group: " in p.read_text()]
+EXPERIMENTS = [p for p in sorted(shipped_folder("experiments").glob("*.yaml")) if p not in ROWS]
 
 
 def settings(*argv):
@@ -119,7 +119,7 @@ def test_a_smoke_test_is_ten_steps_of_everything_apart_from_results(capsys, tmp_
     assert averaging.hardware.validate_every == 0, "it is validated"
 
 
-TABLES = [p.name for p in sorted(shipped("sweeps").glob("*.yaml")) if "." not in p.stem and p.stem != "search"]
+TABLES = [p.name for p in sorted(shipped_folder("sweeps").glob("*.yaml")) if "." not in p.stem and p.stem != "search"]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -339,7 +339,7 @@ def test_completions_in_bash(with_program):
 
 
 def test_lists_are_continued_below_where_the_terminal_is_narrow(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "columns", lambda: 60)
+    monkeypatch.setattr(terminal, "width", lambda: 60)
     monkeypatch.chdir(tmp_path)
     small = "--data.pairs 300 --data.vocab_size 300"
     plan = f"plan sweeps/table3.yaml --seeds 61 --only A-h1 {small}"

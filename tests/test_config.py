@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from lightning_tfm.bleu import bleu
+from lightning_tfm.bleu import bleu, paper_bleu, paper_tokens
 from lightning_tfm.config import (
     Data,
     Evaluation,
@@ -25,7 +25,6 @@ from lightning_tfm.config import (
 from lightning_tfm.config_validation import check
 from lightning_tfm.corpus_metrics import Chrf
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.inference.paper_bleu import paper_bleu, paper_tokens
 from lightning_tfm.metrics import METRICS, Metrics
 from lightning_tfm.parseval import F1
 

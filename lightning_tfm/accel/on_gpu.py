@@ -44,8 +44,8 @@ def loss_apart(device: torch.device) -> float:
         )
         weights = smoothing_weights(0.1, V, "vocabulary")
         loss_N, nll_N, grad_NV = formula(z_NV.double(), y_N, *weights)
-        found = *over_rows(z_NV, y_N, *weights), z_NV  # z has become the gradient
-        pairs = zip(found, (loss_N, nll_N, grad_NV), strict=True)
+        losses = *over_rows(z_NV, y_N, *weights), z_NV  # z has become the gradient
+        pairs = zip(losses, (loss_N, nll_N, grad_NV), strict=True)
         apart = max(float((ours - wanted).abs().max() / wanted.abs().max().clamp(min=1)) for ours, wanted in pairs)
         why = "" if apart < FARTHEST else f"is {apart:.1e} from its formula"
     except Exception as error:  # Triton's own, its compilers', CUDA's: whatever it is, the run must not start
@@ -90,8 +90,8 @@ class DeviceMasks:
             pieces = [np.full(n - 1, 4) for n in lengths]
             batch = make_batch(pieces, pieces[::-1], np.array(index))
             wanted = self.formula.between(step, batch, torch.empty(0))
-            found = self.between(step, batch.to(self.device), torch.empty(0, device=self.device))
-            if not all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(found, wanted, strict=True)):
+            masks = self.between(step, batch.to(self.device), torch.empty(0, device=self.device))
+            if not all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(masks, wanted, strict=True)):
                 raise UserError(
                     f"the dropout masks that Triton's kernel draws on {self.device} are not the experiment's: "
                     "--trainer.kernels none draws them on the CPU, bit for bit, and slower"
@@ -103,16 +103,16 @@ def kernel_errors(device: torch.device) -> list[str]:
     if not kernels.runs_on(device):
         return ["none: pip install triton, as a large model waits for masks that the CPU draws"]
     try:
-        found = [f"loss: {loss_apart(device):.0e} from its formula in float32"]
+        lines = [f"loss: {loss_apart(device):.0e} from its formula in float32"]
     except UserError as error:
-        found = [str(error)]
+        lines = [str(error)]
     try:
         DeviceMasks(SentenceMasks(Model(N=1, d_model=64), 1), device)
-        return ["dropout masks: NumPy's in every bit", *found]
+        return ["dropout masks: NumPy's in every bit", *lines]
     except UserError as error:
-        return [str(error), *found]
+        return [str(error), *lines]
     except Exception as error:  # as in by_kernels
-        return [f"dropout masks by NumPy, the same bits: {type(error).__name__}: {error}", *found]
+        return [f"dropout masks by NumPy, the same bits: {type(error).__name__}: {error}", *lines]
 
 
 def by_kernels(loss: bool, device: torch.device) -> Backend:

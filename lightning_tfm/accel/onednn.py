@@ -122,12 +122,12 @@ def PackedTransformer(model: SequenceModel) -> SequenceModel:
 
     A linear map with its own forward, or whose weight a hook makes, is not changed.
     """
-    made = make_model(model.config, model.V)
-    made.load_state_dict(model.state_dict(), assign=True)  # its tensors, no second copy of them
-    pack_below(made.eval())
-    made.__class__ = type("Packed", (_Packing, type(made)), {})
-    made.packed = _Packed(made.generator_WD, None)
-    return made
+    copy = make_model(model.config, model.V)
+    copy.load_state_dict(model.state_dict(), assign=True)  # its tensors, no second copy of them
+    pack_below(copy.eval())
+    copy.__class__ = type("Packed", (_Packing, type(copy)), {})
+    copy.packed = _Packed(copy.generator_WD, None)
+    return copy
 
 
 def pack_below(parent: nn.Module) -> None:

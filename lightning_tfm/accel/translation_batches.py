@@ -40,14 +40,14 @@ def translate(model: SequenceModel, batches: Sequence[Batch], how: Evaluation) -
             batch.source_lengths_B.tolist(), batch.index_B.tolist(), batch.source_BS.cpu().numpy(), strict=True
         )
     ]
-    rows.sort(key=lambda one: (-one[0], one[1]))  # the batch that takes most comes first
+    rows.sort(key=lambda row: (-row[0], row[1]))  # the batch that takes most comes first
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else torch.inf
-    found: dict[int, Hypothesis] = {}
+    translations: dict[int, Hypothesis] = {}
     while rows:
         S = rows[0][0]
         count = sentences_at_once(model, S, min(S + how.extra_len, model.max_length), how.beam, free)
         some, rows = rows[:count], rows[count:]
         source_BS = torch.from_numpy(pad([row for *_, row in some])[0]).to(device)
         best = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len)
-        found |= {line: one for (_, line, _), (one,) in zip(some, best, strict=True)}
-    return found
+        translations |= {line: hypothesis for (_, line, _), (hypothesis,) in zip(some, best, strict=True)}
+    return translations

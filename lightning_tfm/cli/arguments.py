@@ -51,12 +51,12 @@ class Parser(argparse.ArgumentParser):
         first, topics = self._action_groups[:2], {str(group.title): group for group in self._action_groups[2:]}
         if topic not in ("", ALL, *topics):
             raise UserError(f"{self.prog.split()[-1]} --help {topic}: {nearest(topic, (ALL, *topics))}")
-        shown = [topics[topic]] if topic in topics else [*first, *topics.values()] if topic else first
+        groups = [topics[topic]] if topic in topics else [*first, *topics.values()] if topic else first
         formatter = _Help(f"{self.prog} [options]")
         if topic not in topics:
             formatter.add_usage(None, first[0]._group_actions, [])
             formatter.add_text(self.description)
-        for group in shown:
+        for group in groups:
             formatter.start_section(group.title)
             formatter.add_text(group.description)
             formatter.add_arguments(group._group_actions)
@@ -120,18 +120,18 @@ class Parser(argparse.ArgumentParser):
 
     def check_options(self, argv: Sequence[str]) -> None:
         """Raise UserError naming the nearest option where `argv` has one that does not exist."""
-        known = self._option_string_actions
+        options = self._option_string_actions
         for token, following in zip(argv, [*argv, ""][1:], strict=True):
             key, equals, value = token.partition("=")
             if token == "--":
                 return
-            if token.startswith("--") and " " not in key and key not in known:
+            if token.startswith("--") and " " not in key and key not in options:
                 from lightning_tfm.study.suggestions import suggestion
 
                 refuse(f"{self.prog.split()[-1]} {key}", key.removeprefix("--"))
                 value = value if equals else following * (not following.startswith("--"))
                 of_value = f" (value '{value}')" * bool(value)
-                raise UserError(f"unknown option '{key}'{of_value} on the command line: {suggestion(key, known)}")
+                raise UserError(f"unknown option '{key}'{of_value} on the command line: {suggestion(key, options)}")
 
 
 class _Help(argparse.HelpFormatter):
@@ -253,9 +253,9 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
     if settings.verb.get("smoke"):
         from lightning_tfm.cli.smoke_test import STEPS, smoke_test
 
-        found = smoke_test(settings)
-        print(f"smoke test: {STEPS} steps of everything, in {found.out}; scores say nothing", file=sys.stderr)
-        return found
+        shortened = smoke_test(settings)
+        print(f"smoke test: {STEPS} steps of everything, in {shortened.out}; scores say nothing", file=sys.stderr)
+        return shortened
     if settings.held is None:
         return settings
     from lightning_tfm.study.ratios import hold
@@ -276,10 +276,10 @@ def check_trainer(settings: Settings, verb: str, *takes: str) -> None:
     """
     for f in fields(Hardware):
         value = getattr(settings.hardware, f.name)
-        said = f"{f.name}={str(value).lower()}"
-        if f"trainer.{f.name}" in settings.typed and value != f.default and not {f.name, said} & set(takes):
-            known = f"of trainer.… it uses only {', '.join(takes)}" if takes else "it uses nothing of trainer.…"
-            raise UserError(f"--trainer.{said}: {verb} ignores it, {known}: remove it")
+        setting = f"{f.name}={str(value).lower()}"
+        if f"trainer.{f.name}" in settings.typed and value != f.default and not {f.name, setting} & set(takes):
+            why = f"of trainer.… it uses only {', '.join(takes)}" if takes else "it uses nothing of trainer.…"
+            raise UserError(f"--trainer.{setting}: {verb} ignores it, {why}: remove it")
 
 
 def check_action(verb: str, action: str, options: dict[str, Any], belongs: Mapping[str, tuple[str, ...]]) -> None:
@@ -330,20 +330,20 @@ def _parse_argv(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     if "_ARGCOMPLETE" in os.environ:
         parser.complete()
     parser.check_options(argv)
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     asks_help = any(word.partition("=")[0] in ("-h", "--help") for word in argv)
     # intermixed: `runs remove --force RUN`, where parse_args would end the words at the first option
     arguments_of = parser.parse_args if asks_help else parser.parse_intermixed_args
     for key, value in vars(arguments_of(list(argv))).items():
         section, dot, name = key.partition(".")
         if dot:
-            found.setdefault(section, {})[name] = value
+            options.setdefault(section, {})[name] = value
         else:
-            found[key] = value
-    return found
+            options[key] = value
+    return options
 
 
-def only_printed(settings: Settings) -> bool:
+def prints_config(settings: Settings) -> bool:
     """Whether --print_config asks for the experiment, which is then printed; the verb does nothing else."""
     if settings.verb["print_config"]:
         print(settings_text(settings), end="")
@@ -352,8 +352,8 @@ def only_printed(settings: Settings) -> bool:
 
 def settings_text(settings: Settings) -> str:
     """YAML of the settings, row and seed applied, that --config reads back."""
-    said = [f"# {line}\n" for line in settings.regime.lines] if settings.regime else []
-    return "".join(said) + yaml.safe_dump(
+    comments = [f"# {line}\n" for line in settings.regime.lines] if settings.regime else []
+    return "".join(comments) + yaml.safe_dump(
         to_dict(settings.experiment) | {"trainer": to_dict(settings.hardware)}, sort_keys=False
     )
 

@@ -25,7 +25,7 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
 
     study = load_as(Ablation, root, name)
     seen: set[str] = set()
-    for row, seed, folder in _finished(study, root):
+    for row, seed, folder in _finished_runs(study, root):
         wanted = [what for what in _missing_rows(study) if what != "positions" or row not in seen]
         seen.add(row)
         missing = [what for what in wanted if not (folder.path / "report" / f"{what}.json").is_file()]
@@ -47,7 +47,7 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
         _measure(study, path)
 
 
-def _finished(study: Ablation, root: Path) -> list[tuple[str, int, RunFolder]]:
+def _finished_runs(study: Ablation, root: Path) -> list[tuple[str, int, RunFolder]]:
     cells = [(row, seed) for row in study.rows for seed in sorted(study.seeds)]
     every = [(row.name, seed, RunFolder(root, training_hash(study.identity_of(row, seed)))) for row, seed in cells]
     return [(row, seed, folder) for row, seed, folder in every if folder.finished()]

@@ -4,9 +4,9 @@ import errno
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, make_parser, only_printed, parse, words
+from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, make_parser, parse, prints_config, words
 from lightning_tfm.cli.terminal import fit_width
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
@@ -15,6 +15,9 @@ from lightning_tfm.registry import CORPORA
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.preflight import check_asked
 from lightning_tfm.study.settings import Settings
+
+if TYPE_CHECKING:
+    from lightning_tfm.data.dataset import Prepared
 
 BELONGS = {"sets": ("prepare",), "split": ("show",), "pairs": ("show",)}
 """option -> the actions that it belongs to"""
@@ -37,7 +40,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--pairs", type=int, help=f"show: how many random pairs [{PAIRS}]")
     settings, data = _parse_data(verb, parser, argv)
     action = settings.verb["action"]
-    if only_printed(settings):
+    if prints_config(settings):
         return 0
     try:
         return _act(action, data, settings.out, settings.verb, settings.exact.training.seed)
@@ -74,7 +77,6 @@ def _parse_data(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Setting
 
 def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int) -> int:
     from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.data.text.card import card_text
     from lightning_tfm.data.wmt.manifest import SOURCES
 
     match action:
@@ -94,6 +96,31 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
             pairs = PAIRS if options["pairs"] is None else options["pairs"]
             _show(data, root, options["split"], pairs, seed)
     return 0
+
+
+def card_text(prepared: "Prepared", max_len: int) -> str:
+    """The card, and how many training pairs have more than `max_len` pieces on a side."""
+    card, tokenizer = prepared.card, prepared.card["tokenizer"]
+    languages = " -> ".join(filter(None, card["languages"]))
+    lines = [f"{card['corpus']}, {languages}; {tokenizer['V']} tokens, {tokenizer['sha256'][:16]}"]
+    for role, split in card["splits"].items():
+        pairs = split["pairs"]
+        lines.append(
+            f"{role:6}{split['name']}: {pairs['kept']:,} pairs of {pairs['read']:,}; {split['fingerprint'][:16]}"
+        )
+        for rule, count in pairs["dropped"].items():
+            where = ", ".join(split["dropped_first"][rule]) if "dropped_first" in split else ""
+            lines.append(f"        {count:,} dropped: {rule}" + (f" (first at {where})" if where else ""))
+        known_by = "sources" if card["languages"][0] else "texts"
+        for other, count in split["source_also_in"].items():
+            lines += [f"        {count:,} {known_by} also occur in {other}"] if count else []
+        for side, pieces in split["pieces"].items():
+            lines += [
+                f"        {side}: {pieces['total']:,} tokens, {pieces['unknown']:,} unknown; a line {pieces['mean']}, "
+                f"half up to {pieces['50%']}, 99 % up to {pieces['99%']}, longest {pieces['longest']}"
+            ] * bool(pieces["total"])
+    left = f"{prepared.too_long(max_len):,} of {len(prepared.train):,} training pairs"
+    return "\n".join([*lines, f"data.max_len={max_len} leaves out {left}"])
 
 
 def _splits(data: Data) -> list[str]:

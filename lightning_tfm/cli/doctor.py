@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from lightning_tfm.cli.arguments import make_parser, only_printed, parse
+from lightning_tfm.cli.arguments import make_parser, parse, prints_config
 from lightning_tfm.cli.terminal import fit_width
 from lightning_tfm.queue.devices import how_shared
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
@@ -15,11 +15,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     settings = parse(
         make_parser(verb, "Versions, devices, threads, and what is deterministic for an experiment."), argv
     )
-    if only_printed(settings):
+    if prints_config(settings):
         return 0
     exact, hardware = settings.exact, settings.hardware
-    for name, found in versions().items():
-        _say(name, found)
+    for name, version in versions().items():
+        _say(name, version)
     git = git_state()
     _say("git", "not a checkout" if git is None else git.commit + ", changed" * git.changed)
     _say("cpu", f"{cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} usable")

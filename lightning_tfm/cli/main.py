@@ -54,7 +54,7 @@ GROUPS = {
         "layers": ("show.layers", "Table 1 of the paper, measured: what each layer type costs"),
     },
 }
-VERBS = {verb: found for group in GROUPS.values() for verb, found in group.items()}
+VERBS = {verb: where for group in GROUPS.values() for verb, where in group.items()}
 """command -> module of this package with `main(verb, argv) -> exit code`, and help"""
 
 
@@ -134,8 +134,8 @@ def _help() -> str:
     from lightning_tfm.runs.outcome import meanings
 
     lines: list[str] = []
-    for group, found in GROUPS.items():
-        lines += ["", f"{group}:", *(f"  {verb:14} {text}" for verb, (_, text) in found.items())]
+    for group, commands in GROUPS.items():
+        lines += ["", f"{group}:", *(f"  {verb:14} {text}" for verb, (_, text) in commands.items())]
     codes = [f"  {code:<14} {text}" for code, text in sorted(meanings().items())]
     usage = "usage: lightning-tfm COMMAND …; lightning-tfm COMMAND --help for its options"
     return fit_width("\n".join([usage, *lines, "", "exit codes:", *codes]), indent=17)

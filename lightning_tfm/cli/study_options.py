@@ -1,7 +1,7 @@
-"""The options shared by the verbs that work on a study."""
+"""The options shared by the commands that work on a study."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from lightning_tfm.queue.clusters import CLUSTERS
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.command import with_out
+from lightning_tfm.study.ratios import HOLD
 from lightning_tfm.study.study_file import MOST_SEEDS
-from lightning_tfm.study.sweeps import SearchFile, Sweep, is_search, read_search, read_sweep
+from lightning_tfm.study.sweeps import SCALE, SearchFile, Sweep, is_search, read_search, read_sweep
 from lightning_tfm.yaml_files import read_yaml
 
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
@@ -78,12 +79,47 @@ def numbers(text: str, option: str = "--seeds") -> list[int]:
         raise UserError(
             f"{option}={text}: expected numbers such as 1,2,3 or 1-5{', or auto' if option == '--seeds' else ''}"
         )
-    found: list[int] = []
+    listed: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
         if (count := int(last or first) - int(first) + 1) > MOST_SEEDS:
             raise UserError(f"{option}={text}: {count:,} seeds; at most {MOST_SEEDS:,} are taken")
-        found += range(int(first), int(last or first) + 1)
-    if len(set(found)) < len(found) or not found:
+        listed += range(int(first), int(last or first) + 1)
+    if len(set(listed)) < len(listed) or not listed:
         raise UserError(f"{option}={text}: a seed appears twice, or a range is empty")
-    return found
+    return listed
+
+
+# --- --scales 16,8: the rows of a sweep at several widths, each by the paper's ratios and as a separate study ---
+#
+# Cells are (row, scale, seed). In a sweep file the scales are the values of `miniature.width`, so that W&B's agents run
+# them, too. The studies NAME-16, NAME-8… are what `scaling` compares.
+
+
+def add_scales(parser: Parser) -> None:
+    """The option."""
+    about = "divisors of the paper's widths, e.g. 16,8: a study each by the paper's ratios, then `scaling` of them"
+    group = next(group for group in parser._action_groups if group.title == "ratios")
+    group.add_argument("--scales", metavar="WIDTH,…", help=about)
+
+
+def scales_of(asked: dict[str, Any], sweep: Sweep) -> list[int]:
+    """Those requested, else the file's, the smallest model first; none where it is one study. Raises UserError."""
+    scales = numbers(asked["scales"], "--scales") if asked["scales"] else sweep.scales
+    return sorted(scales, reverse=True)
+
+
+def at_scale(sweep: Sweep, scales: Sequence[int]) -> list[str]:
+    """Arguments of the study at its one scale, behind all others."""
+    hold = [f"--{HOLD}=ratios"] * (not sweep.scales)  # a file with scales itself says what is held
+    return [*(f"--{SCALE}={scale}" for scale in scales), *(hold if scales else ())]
+
+
+def name_at(name: str, scales: Sequence[int]) -> str:
+    """Of the study at its one scale."""
+    return "-".join([name, *map(str, scales)])
+
+
+def each(main: Callable[[str, Sequence[str]], int], verb: str, argv: Sequence[str], scales: Sequence[int]) -> int:
+    """`main` at one scale after another: the worst exit code."""
+    return max(main(verb, [*argv, f"--scales={scale}"]) for scale in scales)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lightning_tfm.study.study import Study
 
 
-def reading(study: "Study") -> None:
+def say_reading(study: "Study") -> None:
     """A first line for whoever waits for a study's runs to be read and its tests to be computed; another one where its
     user-defined classes are of an earlier version."""
     if sys.stderr.isatty():
@@ -46,16 +46,20 @@ def forest_text(forest: "Forest", width: int) -> str:
     """The main figure, with colours on a terminal that wants them, and an empty line after it."""
     from lightning_tfm.report.charts.forest_text import to_text
 
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return "".join(f"{text}\n" for text in [to_text(forest, width, colour)] if text)
+    return "".join(f"{text}\n" for text in [to_text(forest, width, colours())] if text)
 
 
-def columns() -> int | None:
-    """Of the terminal that is printed to; None where it is not one."""
+def colours() -> bool:
+    """Whether the terminal that is printed to wants them."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def width() -> int | None:
+    """Columns of the terminal that is printed to; None where it is not one."""
     return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+def align(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     """A line for each row, its columns side by side; those numbered in `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     kinds = [f"{'>' if i in right else '<'}{width}" for i, width in enumerate(widths)]
@@ -64,12 +68,12 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
 def fit_width(text: str, indent: int) -> str:
     """`text` with lines wider than the terminal continued below, indented by `indent` columns."""
-    width = columns()
-    if width is None:
+    room = width()
+    if room is None:
         return text
-    further = " " * min(indent, width // 2)
+    further = " " * min(indent, room // 2)
     lines = [
-        textwrap.wrap(line, width, subsequent_indent=further, break_on_hyphens=False) or [""]
+        textwrap.wrap(line, room, subsequent_indent=further, break_on_hyphens=False) or [""]
         for line in text.splitlines()
     ]
     return "\n".join(part for line in lines for part in line)

@@ -45,7 +45,7 @@ class Batch:
         """
         if device.type == "cpu":
             return self
-        flat = self.flattened(False).flat if self.flat is None else self.flat
+        flat = self.with_buffer(False).flat if self.flat is None else self.flat
         assert flat is not None
         parts = self._parts()
         pieces = flat.to(device, non_blocking=True).split([part.numel() for part in parts])
@@ -61,7 +61,7 @@ class Batch:
             flat=None,
         )
 
-    def flattened(self, pinned: bool) -> "Batch":
+    def with_buffer(self, pinned: bool) -> "Batch":
         """With its buffer, which a GPU can fetch by itself where it is `pinned`."""
         parts = self._parts()
         flat = torch.empty(sum(part.numel() for part in parts), dtype=torch.int64, pin_memory=pinned)

@@ -45,13 +45,13 @@ def _what_changed(root: Path, data: Data, began: Mapping[str, str], now: dict[st
         card = json.loads(path.read_bytes())
         if any(began.get(role, split["fingerprint"]) != split["fingerprint"] for role, split in card["splits"].items()):
             continue
-        found = []
+        changed = []
         for role, (name, *prints) in card["made_of"]["text"].items():
             for part, before, after in zip(parts_of(role, name), prints, now.get(role, [])[1:], strict=False):
                 sides = zip((corpus.source, corpus.target), before.split(), after.split(), strict=False)
                 if isinstance(corpus, FilesCorpus):
-                    found += [corpus.name(part, language) for language, old, new in sides if old != new]
+                    changed += [corpus.name(part, language) for language, old, new in sides if old != new]
                 elif before != after:
-                    found.append(f"split {part}")
-        return f"{CHANGED}{', '.join(dict.fromkeys(found))}" if found else "settings of the data changed since"
+                    changed.append(f"split {part}")
+        return f"{CHANGED}{', '.join(dict.fromkeys(changed))}" if changed else "settings of the data changed since"
     return ""

@@ -32,12 +32,12 @@ class Prefetcher:
         self.loader, self.pinned = loader, pinned
 
     def __iter__(self) -> Iterator[Step]:
-        made: Queue[Step | BaseException] = Queue(STEPS)
+        ready: Queue[Step | BaseException] = Queue(STEPS)
         unwanted = Event()
-        Thread(target=self._make, args=(made, unwanted), name="steps ahead").start()
+        Thread(target=self._make, args=(ready, unwanted), name="steps ahead").start()
         try:
             while True:
-                step = made.get()
+                step = ready.get()
                 if isinstance(step, BaseException):
                     raise step
                 yield step
@@ -52,7 +52,7 @@ class Prefetcher:
                     epoch = step.step // plan.steps_per_epoch
                     next_one = (epoch + 1) * plan.steps_per_epoch
                     Thread(target=plan.global_batch, args=(next_one,), name="next epoch").start()
-                if not _put(replace(step, micro=[b.flattened(self.pinned) for b in step.micro]), made, unwanted):
+                if not _put(replace(step, micro=[b.with_buffer(self.pinned) for b in step.micro]), made, unwanted):
                     return
         except BaseException as error:  # whoever asks for the next step is to hear of it
             _put(error, made, unwanted)

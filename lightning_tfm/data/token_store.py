@@ -3,12 +3,14 @@
 Every worker on a machine shares the pages. Nothing is read until it is needed.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from lightning_tfm.atomic_io import sync_file
 from lightning_tfm.errors import UserError
 
 SIDES = ("source", "target")
@@ -77,6 +79,34 @@ def _open(path: Path, kind: type[np.generic]) -> np.ndarray:
         return np.memmap(path, dtype=kind, mode="r").view(np.ndarray)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}): remove {path.parent}; it will be made again") from error
+
+
+class SplitWriter:
+    """Writes one split into `folder`, batch by batch."""
+
+    def __init__(self, folder: Path, name: str, V: int, keep_text: bool):
+        kinds = ("ids", "offsets", "txt") if keep_text else ("ids", "offsets")
+        self._files = {(side, kind): path_of(folder, name, side, kind).open("wb") for side in SIDES for kind in kinds}
+        self._type, self._keep_text = id_type(V), keep_text
+        self._ends = dict.fromkeys(SIDES, 0)
+        for side in SIDES:
+            self._files[side, "offsets"].write(np.zeros(1, dtype=np.int64).tobytes())
+
+    def write(self, side: str, lines: Iterable[str], ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Append sentences to one side: their raw text (where kept), their ids in a row, and how many each has."""
+        ends = self._ends[side] + np.cumsum(lengths, dtype=np.int64)
+        self._ends[side] += len(ids)
+        self._files[side, "offsets"].write(ends.tobytes())
+        self._files[side, "ids"].write(ids.astype(self._type).tobytes())
+        if self._keep_text:
+            self._files[side, "txt"].write("".join(f"{line}\n" for line in lines).encode())
+
+    def close(self) -> None:
+        """Files that survive a loss of power."""
+        for file in self._files.values():
+            file.flush()
+            sync_file(Path(file.name))
+            file.close()
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,13 @@ def attention_places(transformer: SequenceModel) -> list[Place]:
     Layers of other types have none. One stack is the decoder's."""
     stacks = (transformer.encoder, transformer.decoder, transformer.decoder)
     names = ("self_attention", "self_attention", "cross_attention")
-    found = []
+    places = []
     for kind, layers, name in zip(KINDS, stacks, names, strict=True):
         for i, layer in enumerate(layers):
             module: Any = getattr(layer, name, None)
             if isinstance(module, Attention):
-                found.append(Place(kind, i, module))
-    return found
+                places.append(Place(kind, i, module))
+    return places
 
 
 @contextmanager

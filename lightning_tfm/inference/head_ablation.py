@@ -63,7 +63,7 @@ def heads(trained: Trained, text: Some, how: Evaluation, say: Say) -> dict[str, 
 
     whole, of_whole = scored()
     pieces = sum(line.tokens for line in whole)
-    found: dict[str, list[list[dict[str, float]]]] = {kind: [] for kind in KINDS}
+    changes: dict[str, list[list[dict[str, float]]]] = {kind: [] for kind in KINDS}
     every = attention_places(trained.module.transformer)
     for done, (kind, layer, module) in enumerate(every):
         row = []
@@ -74,10 +74,10 @@ def heads(trained: Trained, text: Some, how: Evaluation, say: Say) -> dict[str, 
             half = Z95 * math.sqrt(len(change) * change.var(ddof=1)) if len(change) > 1 else math.inf
             sums = {"nll": change.sum(), "low": change.sum() - half, "high": change.sum() + half}
             row.append({name: float(f"{x / pieces:.6g}") for name, x in sums.items()} | {metric.name: value - of_whole})
-        found[kind].append(row)
+        changes[kind].append(row)
         say(f"{kind}, layer {layer + 1}: {done + 1} of {len(every)}")
     nll = sum(line.nll for line in whole) / pieces
-    return _head(text, how) | {"beam": how.beam, "nll": nll, metric.name: of_whole, "heads": found}
+    return _head(text, how) | {"beam": how.beam, "nll": nll, metric.name: of_whole, "heads": changes}
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def beams(trained: Trained, text: Some, how: Evaluation, widths: Sequence[int], 
     """A score, seconds of the search for all lines, and pieces over the reference's, for each width of the beam."""
     batches = text.batches()
     metric, score = _scorer(trained.prepared, text, how)
-    wanted, found = int(text.target_lengths.sum()), []
+    wanted, records = int(text.target_lengths.sum()), []
     beam_search(
         trained.module.transformer, batches[0].source_BS, 1, how.alpha, how.extra_len
     )  # the first one is slower
@@ -113,16 +113,16 @@ def beams(trained: Trained, text: Some, how: Evaluation, widths: Sequence[int], 
         seconds = time.perf_counter() - began
         value = score(pieces)
         ratio = sum(map(len, pieces)) / wanted
-        found.append({"beam": width, metric.name: value, "seconds": round(seconds, 3), "length": round(ratio, 4)})
+        records.append({"beam": width, metric.name: value, "seconds": round(seconds, 3), "length": round(ratio, 4)})
         say(f"beam {width}: {metric.label} {value:.2f}, {seconds:.1f} s")
-    return _head(text, how) | {"threads": torch.get_num_threads(), "beams": found}
+    return _head(text, how) | {"threads": torch.get_num_threads(), "beams": records}
 
 
 def _scorer(prepared: Prepared, text: Some, how: Evaluation) -> tuple[Metric, Callable[[Sequence[list[int]]], float]]:
     """What translations are scored by, and what gives the score of some."""
     metric = chief(how.metrics.split("+"))
     counter = counter_of(metric, text.references(), how)
-    return metric, lambda pieces: counter.corpus([prepared.tokenizer.decode(one) for one in pieces]).value
+    return metric, lambda pieces: counter.corpus([prepared.tokenizer.decode(ids) for ids in pieces]).value
 
 
 def _head(text: Some, how: Evaluation) -> dict[str, Any]:

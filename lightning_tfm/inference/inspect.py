@@ -53,10 +53,10 @@ def calibration(trained: Trained, split: Split) -> dict[str, Any]:
         true = torch.from_numpy(np.arange(top.shape[1]) < batch.target_lengths_B[:, None])
         confidence.append(top[true].double().numpy())
         right.append((piece == batch.target_out_BT)[true].numpy())
-    return {"schema": 1, "split": "dev"} | binned(np.concatenate(confidence), np.concatenate(right))
+    return {"schema": 1, "split": "dev"} | calibration_bins(np.concatenate(confidence), np.concatenate(right))
 
 
-def binned(confidence_N: np.ndarray, right_N: np.ndarray) -> dict[str, Any]:
+def calibration_bins(confidence_N: np.ndarray, right_N: np.ndarray) -> dict[str, Any]:
     """Bins of equal width, and the expected calibration error: the mean of |accuracy - confidence| over pieces."""
     where = np.minimum((confidence_N * BINS).astype(int), BINS - 1)
     bins, ece = [], 0.0
@@ -73,8 +73,8 @@ def attention(trained: Trained, split: Split) -> dict[str, Any]:
     """Weights of all layers and heads on a few dev sentences, in thousandths: kind -> [layer][head][query][key]."""
     lengths = split.source_lengths if split.source_lengths.any() else split.target_lengths
     lines = [int(np.abs(lengths - length).argmin()) for length in LENGTHS]
-    found = [{"line": i + 1} | with_pieces(trained, split.source(i), split.target(i)) for i in dict.fromkeys(lines)]
-    return {"schema": 1, "split": "dev", "sentences": found}
+    sentences = [{"line": i + 1} | with_pieces(trained, split.source(i), split.target(i)) for i in dict.fromkeys(lines)]
+    return {"schema": 1, "split": "dev", "sentences": sentences}
 
 
 def with_pieces(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[str, Any]:
@@ -91,20 +91,20 @@ def with_pieces(trained: Trained, source: np.ndarray, target: np.ndarray) -> dic
 def weights(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[str, list]:
     """Attention of one sentence pair, the reference as prefix. Of one stack the parts of its weights between source and
     source, target and target, target and source."""
-    found: dict[str, list] = {"encoder": [], "decoder": [], "cross": []}
+    by_kind: dict[str, list] = {"encoder": [], "decoder": [], "cross": []}
     transformer = trained.module.transformer
 
     def note(place: Place, look: Look) -> None:
-        found[place.kind].append((look.weights[0] * 1000).round().int().tolist())
+        by_kind[place.kind].append((look.weights[0] * 1000).round().int().tolist())
 
     batch = make_batch([source], [target], np.array([0]))
     with watch_attention(attention_places(transformer), note):
         transformer(batch.source_BS, batch.target_in_BT)
-    if transformer.config.one_stack and found["decoder"]:
-        S, whole = len(source) + 1, np.array(found["decoder"])
+    if transformer.config.one_stack and by_kind["decoder"]:
+        S, whole = len(source) + 1, np.array(by_kind["decoder"])
         parts = {"encoder": whole[..., :S, :S], "decoder": whole[..., S:, S:], "cross": whole[..., S:, :S]}
-        found = {kind: part.tolist() for kind, part in parts.items()}
-    return found
+        by_kind = {kind: part.tolist() for kind, part in parts.items()}
+    return by_kind
 
 
 MAKERS: dict[str, Callable[[Trained, Split], dict[str, Any]]] = {

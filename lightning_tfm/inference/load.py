@@ -79,8 +79,8 @@ class Trained:
                 torch.from_numpy(np.stack([ids[i] for i in lines]).astype(np.int64)).to(device) if begins else None
             )
             source_BS = torch.from_numpy(pad([ids[i][:0] if begins else ids[i] for i in lines])[0]).to(device)
-            found = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len, n_best, begin_BP=begin_BP)
-            for i, hypotheses in zip(lines, found, strict=True):
+            best = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len, n_best, begin_BP=begin_BP)
+            for i, hypotheses in zip(lines, best, strict=True):
                 first = ids[i].tolist() * begins
                 begun, given = tokenizer.decode(first), block[i].rstrip() * begins  # unknown characters are not decoded
                 texts = [(tokenizer.decode(first + x.pieces), x.score) for x in hypotheses]

@@ -12,7 +12,7 @@ from lightning_tfm.runs.record import Measure, Missing, Score, read_score, to_pl
 from lightning_tfm.sums import DamagedFile, check_files, signed
 
 PAPER = "paper_bleu"
-"""the measure of paper_bleu.py"""
+"""the measure of bleu.py:paper_bleu"""
 
 
 def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Score, Path]:
@@ -24,9 +24,9 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     from lightning_tfm.runs.evaluation import score_split
 
     trained = Trained.open(folder, experiment)
-    known = {split["name"] for split in trained.prepared.card["splits"].values()}
+    splits = {split["name"] for split in trained.prepared.card["splits"].values()}
     tokenizer = trained.prepared.tokenizer
-    text: Text = trained.prepared if set_name in known else TextSet(set_name, experiment.data, tokenizer)
+    text: Text = trained.prepared if set_name in splits else TextSet(set_name, experiment.data, tokenizer)
     split = set_name.replace(":", ".")
     name = evaluation_hash(experiment, text.fingerprint(set_name))
     path = folder.scores(name) / f"{split}.json"
@@ -35,7 +35,7 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     if isinstance(there, Score) and (not translated or there.measures.keys() >= {*ADDED, PAPER}):
         return there, path
     attempt = folder.claim()
-    score = there if isinstance(there, Score) and not _damaged(path.parent, there) else None
+    score = there if isinstance(there, Score) and not _is_damaged(path.parent, there) else None
     if score is None:
         score = score_split(
             trained.module, text, split, experiment.evaluation, 0, 1, attempt, corpus_metrics.corpus_scores
@@ -73,7 +73,7 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
     text, split = LongText(prepared, base.data), base.data.long
     path = folder.scores(evaluation_hash(how, text.fingerprint(split))) / f"{split}.json"
     there = read_score(path)
-    if isinstance(there, Score) and not _damaged(path.parent, there):
+    if isinstance(there, Score) and not _is_damaged(path.parent, there):
         return False
     trained = Trained.open(folder, how)
     if trained.prepared.tokenizer.fingerprint != prepared.tokenizer.fingerprint:
@@ -85,7 +85,7 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
     return True
 
 
-def _damaged(folder: Path, score: Score) -> bool:
+def _is_damaged(folder: Path, score: Score) -> bool:
     """Whether to score the text again because the files beside its score are damaged; reported in a line."""
     try:
         check_files(folder, score.files)
@@ -100,21 +100,21 @@ def with_measures(
 ) -> Score:
     """With those of these measures that its text allows; the paper's own where sacremoses is installed. `language`: see
     paper_bleu."""
+    from lightning_tfm.bleu import paper_bleu
     from lightning_tfm.corpus_metrics import counter_of
-    from lightning_tfm.inference.paper_bleu import paper_bleu
 
-    found = dict(score.measures)
+    measures = dict(score.measures)
     for name in names:
         try:
             if name == PAPER:
-                made = paper_bleu(hypotheses, references, language)
+                value = paper_bleu(hypotheses, references, language)
             else:
-                made = counter_of(METRICS[name], references, how).corpus(hypotheses)
+                value = counter_of(METRICS[name], references, how).corpus(hypotheses)
         except UserError as error:
             print(f"lightning-tfm: {error}", file=sys.stderr)
         else:
-            found[name] = Measure(made.value, made.signature)
-    return replace(score, measures=found)
+            measures[name] = Measure(value.value, value.signature)
+    return replace(score, measures=measures)
 
 
 def _as_now(name: str, measure: Measure) -> bool:

@@ -29,32 +29,32 @@ def schemes(trained: Trained, split: Split) -> dict[str, Any]:
     """
     transformer = trained.module.transformer
     with torch.no_grad():
-        stacks = _added(transformer) or _turned(transformer) or _biases(transformer, some_lines(split, LINES))
+        stacks = _embeddings(transformer) or _rotations(transformer) or _biases(transformer, some_lines(split, LINES))
     return {"schema": 1, "positions": transformer.config.positions, "stacks": stacks}
 
 
-def _added(transformer: SequenceModel) -> dict[str, Any]:
+def _embeddings(transformer: SequenceModel) -> dict[str, Any]:
     named = {"encoder": transformer.encoder_positions, "decoder": transformer.decoder_positions}
     length = min(POSITIONS, transformer.max_length)
     width = transformer.config.d_model
     step = -(-width // CHANNELS)
     blank = torch.zeros(1, length, width)
     return {
-        stack: {"kind": "embedding", "step": step, "values": _rounded(scheme.embed(blank, 1.0, 0)[0, :, ::step])}
+        stack: {"kind": "embedding", "step": step, "values": _round(scheme.embed(blank, 1.0, 0)[0, :, ::step])}
         for stack, scheme in named.items()
         if isinstance(scheme, EmbeddingScheme) and not isinstance(scheme, NoPositions)
     }
 
 
-def _turned(transformer: SequenceModel) -> dict[str, Any]:
-    found = {}
+def _rotations(transformer: SequenceModel) -> dict[str, Any]:
+    curves = {}
     for kind, layer, module in attention_places(transformer):
         scheme = getattr(module, "scheme", None)
         if layer == 0 and isinstance(scheme, RotationScheme):
             unit_KHTK = torch.eye(transformer.config.d_k)[:, None, None].expand(-1, 1, POSITIONS, -1)
             turned_KTK = scheme.rotate(unit_KHTK, 0)[:, 0]
-            found[kind] = {"kind": "rotation", "values": _rounded((turned_KTK * turned_KTK[:, :1]).sum(-1))}
-    return found
+            curves[kind] = {"kind": "rotation", "values": _round((turned_KTK * turned_KTK[:, :1]).sum(-1))}
+    return curves
 
 
 def _biases(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _biases(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, A
     with watch_attention(inside, add):
         for batch in batches:
             transformer(batch.source_BS, batch.target_in_BT)
-    found = {}
+    curves = {}
     for kind, count in counts.items():
         if count.any():
             met = np.flatnonzero(count)
@@ -90,10 +90,10 @@ def _biases(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, A
             with np.errstate(invalid="ignore"):
                 values = heads / count[kept]
             first = int(met[0]) - POSITIONS
-            found[kind] = {"kind": "bias", "first": first, "values": _rounded(torch.from_numpy(values))}
-    return found
+            curves[kind] = {"kind": "bias", "first": first, "values": _round(torch.from_numpy(values))}
+    return curves
 
 
-def _rounded(values: Tensor) -> list[list[float | None]]:
+def _round(values: Tensor) -> list[list[float | None]]:
     """Four digits, None for what is not a number."""
     return [[None if x != x else float(f"{x:.4g}") for x in row] for row in values.tolist()]

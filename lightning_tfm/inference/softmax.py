@@ -71,10 +71,10 @@ def measure_softmax(transformer: SequenceModel, batches: list[Batch]) -> dict[st
                 total[place.kind, place.layer] += count_saturation(weights_HTS, look.scores.grad[0], keys_T.double())
             seen.clear()
             transformer.zero_grad()
-    found: dict[str, list] = {kind: [] for kind in KINDS}
+    heads: dict[str, list] = {kind: [] for kind in KINDS}
     for (kind, _), sums in total.items():
-        found[kind].append([[float(f"{x:.7g}") for x in head] for head in sums.tolist()])
-    return found
+        heads[kind].append([[float(f"{x:.7g}") for x in head] for head in sums.tolist()])
+    return heads
 
 
 def count_saturation(p_HTS: Tensor, gradient_HTS: Tensor, keys_T: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def _block(block: list[str], n_best: int) -> list[list[Translation]]:
     return list(_mine[0].translate(block, n_best))
 
 
-def opened(folder: RunFolder, experiment: Experiment, hardware: Hardware, packed: bool, number: int) -> Trained:
+def open_trained(folder: RunFolder, experiment: Experiment, hardware: Hardware, packed: bool, number: int) -> Trained:
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
     if hardware.keep_memory:

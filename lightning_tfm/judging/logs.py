@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.judging.scores import Aim, Scores, gathered, number
+from lightning_tfm.judging.scores import Aim, Scores, number, scores_of
 
 FRESH = 60.0
 """seconds since the last line of a run that may still be running"""
@@ -23,7 +23,7 @@ def read_logs(folder: Path, aims: Sequence[Aim], row: str, seed: str, best: Coll
     if not files:
         raise UserError(f"{folder}: no metrics.csv of Lightning's CSVLogger in it")
     notes: list[str] = []
-    scores = gathered(str(folder), _versions(folder, files, aims, best, notes), aims, row, seed)
+    scores = scores_of(str(folder), _versions(folder, files, aims, best, notes), aims, row, seed)
     scores.notes += notes
     if best:
         scores.notes.append(

@@ -1,5 +1,7 @@
 """Scores in a file, one line per run (row, seed, a column for each metric) or per number (row, seed, metric, value), as
-CSV or as JSON lines; or as records in Python. What is wrong is a UserError of one line, with the line's number."""
+CSV or as JSON lines; or as records in Python. What is wrong is a UserError of one line, with the line's number.
+
+Scores of the items of a test set say what another test set would have made of the differences (paired bootstrap)."""
 
 import csv
 import json
@@ -16,6 +18,10 @@ from lightning_tfm.metrics import Metric
 
 MOST, LONGEST = 1_000_000, 1 << 20
 """lines of a file, bytes of a line"""
+MOST_ITEMS = 20_000
+"""of a test set: 2,000 resamples of them are held in memory"""
+NEAR = 0.05
+"""of a score, by which its rounding may move it from what its items give"""
 HUGE = 1e60
 """a score from which a run has diverged, as if it were infinite"""
 FORM = re.compile(r"(?P<name>.+?):(?P<side>higher|lower)(?P<log>:log)?(:(?P<margin>[^:]+))?")
@@ -45,20 +51,22 @@ class Aim(Metric):
 
 def aim(text: str) -> Aim:
     """NAME:higher|lower[:log][:MARGIN]. Raises UserError."""
-    found = FORM.fullmatch(text)
-    if found is None:
+    parts = FORM.fullmatch(text)
+    if parts is None:
         raise UserError(
             f"--metric {text}: say which values are better: NAME:higher or NAME:lower, then [:log][:MARGIN]"
         )
-    margin = found["margin"] and _plain_number(found["margin"])
-    if found["margin"] and not (margin and 0 < margin < math.inf):
-        raise UserError(f"--metric {text}: the margin is a number above 0, not '{found['margin']}'")
-    name, lower = printable(found["name"]), found["side"] == "lower"
-    return Aim(name, name, 8, 8, lower_is_better=lower, log=bool(found["log"]), same_unit=True, margin=margin or None)
+    margin = parts["margin"] and _plain_number(parts["margin"])
+    if parts["margin"] and not (margin and 0 < margin < math.inf):
+        raise UserError(f"--metric {text}: the margin is a number above 0, not '{parts['margin']}'")
+    name, lower = printable(parts["name"]), parts["side"] == "lower"
+    return Aim(name, name, 8, 8, lower_is_better=lower, log=bool(parts["log"]), same_unit=True, margin=margin or None)
 
 
 Run = dict[str, float]
 """metric -> value; NaN where the run diverged"""
+Items = dict[tuple[str, str], list[tuple[float, float]]]
+"""(row, seed) -> numerator and denominator of every item of the test set, in one order"""
 
 
 @dataclass
@@ -74,8 +82,8 @@ class Scores:
 
     def of(self, row: str, metric: str) -> dict[str, float]:
         """seed -> value, in the order of the seeds."""
-        found = {seed: run[metric] for seed, run in self.runs[row].items() if metric in run}
-        return {seed: found[seed] for seed in in_order(found)}
+        values = {seed: run[metric] for seed, run in self.runs[row].items() if metric in run}
+        return {seed: values[seed] for seed in in_order(values)}
 
     def add(self, row: str, seed: str, metric: str, value: float, place: str) -> None:
         """Raises UserError where the run has a number already."""
@@ -106,7 +114,43 @@ def printable(name: str) -> str:
 
 def read_scores(path: Path, aims: Sequence[Aim], row: str = "row", seed: str = "seed") -> Scores:
     """`row`, `seed`: names of those columns. Raises UserError."""
-    return gathered(str(path), records(path), aims, row, seed)
+    return scores_of(str(path), records(path), aims, row, seed)
+
+
+def read_items(path: Path, aim: Aim, scores: Scores, columns: tuple[str, str]) -> Items:
+    """A metric is the ratio of both sums over all items; of a column `value` the mean. Raises UserError where runs have
+    not the same items."""
+    runs: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
+    for place, record in records(path):
+        where = f"{path}, {place}"
+        names = ("numerator", "denominator") if "numerator" in record else ("value",)
+        if lacks := [name for name in (*columns, "item", *names) if name not in record]:
+            need = "row, seed, item and value (or numerator and denominator)"
+            raise UserError(f"{path}: no column '{lacks[0]}'; it needs {need}")
+        values = [number(record[name], Aim(name, name, 0, 0), where) for name in names]
+        if any(v is None or v != v for v in values):
+            raise UserError(f"{where}: an item without a number")
+        own = runs.setdefault((_label(record, columns[0], where), _label(record, columns[1], where)), {})
+        if (item := str(record["item"])) in own:
+            raise UserError(f"{where}: item '{item}' of this run is there twice")
+        own[item] = (values[0] or 0.0, 1.0 if len(values) == 1 else values[1] or 0.0)
+    wanted = [(row, seed) for row in scores.runs for seed, value in scores.of(row, aim.name).items() if value == value]
+    items = list(next(iter(runs.values()), {}))
+    for run in wanted:
+        if runs.get(run, {}).keys() != dict.fromkeys(items).keys():
+            raise UserError(f"{path}: row '{run[0]}', seed {run[1]} has not the same items as the first run")
+    if not 2 <= len(items) <= MOST_ITEMS:
+        raise UserError(f"{path}: {len(items):,} items; from 2 to {MOST_ITEMS:,} can be resampled")
+    sums = {run: [runs[run][item] for item in items] for run in wanted}
+    for (row, seed), of_items in sums.items():
+        score, (top, bottom) = scores.runs[row][seed][aim.name], map(sum, zip(*of_items, strict=True))
+        value = top / bottom if bottom else math.inf * top
+        if not abs(value - score) <= NEAR * abs(score):
+            raise UserError(
+                f"{path}: row '{row}', seed {seed}: its items give {aim.name} {value:g}, its score is {score:g}; "
+                "items must be those of the number that is judged"
+            )
+    return sums
 
 
 def records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -116,7 +160,7 @@ def records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     return (_json_lines if path.suffix in (".jsonl", ".ndjson", ".json") else _csv_lines)(path)
 
 
-def gathered(
+def scores_of(
     source: str, lines: Iterable[tuple[str, Mapping[str, Any]]], aims: Sequence[Aim], row: str, seed: str
 ) -> Scores:
     """Of (place, record). Raises UserError."""
@@ -128,13 +172,13 @@ def gathered(
             checked = True
         name, of_seed = (_label(record, key, where) for key in (row, seed))
         long = "metric" in record and "value" in record
-        named = [one for one in aims if one.name == printable(str(record["metric"]))] if long else aims
-        for one in named:
-            value = number(record.get("value" if long else one.name), one, where)
+        named = [aim_of for aim_of in aims if aim_of.name == printable(str(record["metric"]))] if long else aims
+        for aim_of in named:
+            value = number(record.get("value" if long else aim_of.name), aim_of, where)
             if value is not None:
-                scores.add(name, of_seed, one.name, value, place)
+                scores.add(name, of_seed, aim_of.name, value, place)
     if not scores.runs:
-        raise UserError(f"{source}: no run has a number in {' or '.join(one.name for one in aims)}")
+        raise UserError(f"{source}: no run has a number in {' or '.join(aim_of.name for aim_of in aims)}")
     return scores
 
 
@@ -150,17 +194,17 @@ def _check_columns(source: str, record: Mapping[str, Any], aims: Sequence[Aim], 
             f"{source}: say which metric decides, and which values are better: --metric {most}:higher or "
             f"--metric {most}:lower" + ("" if long else f"; columns: {', '.join(map(str, others[:20]))}")
         )
-    for one in aims if not long else ():
-        if one.name not in record:
-            raise UserError(f"{source}: no column '{one.name}': {nearest(one.name, map(str, others))}")
+    for aim_of in aims if not long else ():
+        if aim_of.name not in record:
+            raise UserError(f"{source}: no column '{aim_of.name}': {nearest(aim_of.name, map(str, others))}")
 
 
 def _label(record: Mapping[str, Any], key: str, where: str) -> str:
-    found = record.get(key)
-    if found is None or not (name := printable(str(found))) or isinstance(found, float | list | dict):
-        if isinstance(found, float) and found.is_integer():
-            return str(int(found))
-        raise UserError(f"{where}: '{key}' is empty" if not found else f"{where}: {key}={found!r} is no name")
+    value = record.get(key)
+    if value is None or not (name := printable(str(value))) or isinstance(value, float | list | dict):
+        if isinstance(value, float) and value.is_integer():
+            return str(int(value))
+        raise UserError(f"{where}: '{key}' is empty" if not value else f"{where}: {key}={value!r} is no name")
     return name
 
 
@@ -228,10 +272,10 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Raises KeyError for a key that is there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    record = dict(pairs)
+    if len(record) < len(pairs):
         raise KeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])
-    return found
+    return record
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

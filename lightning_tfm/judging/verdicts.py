@@ -1,21 +1,23 @@
-"""Runs -> verdicts. The rule, and how often it is wrong: docs/judge-method.md."""
+"""Runs -> verdicts, by report/stats. The rule, and how often it is wrong: docs/judge-method.md."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.judging import items as of_items
-from lightning_tfm.judging.scores import Aim, Scores
+from lightning_tfm.judging.scores import Aim, Items, Scores, aim, records, scores_of
+from lightning_tfm.metrics import Metric
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report.stats import base_alone, evidence, statistics
+from lightning_tfm.report.stats import base_alone, evidence, resampling, statistics
 from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.stats.statistics import LEAST, Differences, SentenceNoise
-from lightning_tfm.report.wording.verdict import judge
+from lightning_tfm.report.wording.verdict import FEWER, RowVerdict
+from lightning_tfm.report.wording.verdict import judge as verdict_of
 from lightning_tfm.report.wording.verdict_words import Verdict
 
 if TYPE_CHECKING:
@@ -23,14 +25,10 @@ if TYPE_CHECKING:
     from lightning_tfm.judging.views import Picture
 
 BASES = ("base", "baseline")
-WITH_ITEMS = (
-    "intervals and verdicts of {} are over seeds and over test sets like this one (paired bootstrap over its items)"
-)
-SEEDS_ONLY = "verdicts are over seeds, for this one test set; --items says what another test set would do"
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRow:
     """A row in one metric, as it is tested (`log`: of logarithms)."""
 
     row: str
@@ -41,18 +39,21 @@ class Judged:
     """of the metric; where logarithms are tested the geometric one"""
     sd: float
     diverged: int
-    verdict: str
-    """a verdict_words.Verdict; empty for base"""
-    why: str
-    evidence: Evidence | None
-    """its difference to base; None for base, and where there is no estimate"""
     seeds: Mapping[str, float]
-    missing: int = 0
+    missing: int
     """seeds that a verdict needs, and the row or base lacks"""
-    published: float | None = None
-    """other people's number"""
+    evidence: Evidence | None = None
+    """its difference to base; None for base, and where there is no estimate"""
+    verdict: str = ""
+    """a verdict_words.Verdict; empty for base"""
+    why: str = ""
     beside: str = ""
     """what is printed beside the verdict"""
+    published: float | None = None
+    """other people's number"""
+
+    def with_verdict(self, verdict: RowVerdict, **more: Any) -> "JudgedRow":
+        return replace(self, verdict=verdict.word, why=verdict.why, beside=verdict.beside, **more)
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Judgement:
     base: str
     target: float | None
     aims: Sequence[Aim]
-    rows: Mapping[str, Sequence[Judged]]
+    rows: Mapping[str, Sequence[JudgedRow]]
     """metric -> its rows"""
     notes: Sequence[str]
     alone: str
@@ -76,9 +77,9 @@ class Judgement:
         """What the rows are compared with."""
         return self.base if self.target is None else f"{self.target:g}"
 
-    def of(self, row: str) -> Judged:
+    def of(self, row: str) -> JudgedRow:
         """In the metric that decides. Raises UserError."""
-        rows = {one.row: one for one in self.rows[self.aims[0].name]}
+        rows = {judged.row: judged for judged in self.rows[self.aims[0].name]}
         if row not in rows:
             raise UserError(f"{self.source}: no row '{row}': {nearest(row, rows)}")
         return rows[row]
@@ -107,11 +108,11 @@ def base_of(scores: Scores, named: str | None) -> str:
         if named not in scores.runs:
             raise UserError(f"--base {named}: no such row: {nearest(named, scores.runs)}")
         return named
-    found = [row for row in scores.runs if row in BASES]
-    if len(found) != 1:
-        there = " and ".join(f"'{row}'" for row in found) or "no row 'base' or 'baseline'"
+    bases = [row for row in scores.runs if row in BASES]
+    if len(bases) != 1:
+        there = " and ".join(f"'{row}'" for row in bases) or "no row 'base' or 'baseline'"
         raise UserError(f"{scores.source}: {there}; name what the rows are compared with: --base ROW")
-    return found[0]
+    return bases[0]
 
 
 def _check_target(target: float, base: str | None, aim: Aim) -> None:
@@ -122,27 +123,51 @@ def _check_target(target: float, base: str | None, aim: Aim) -> None:
         raise UserError(f"--target={target:g}: expected a number" + " above 0, which has a logarithm" * aim.log)
 
 
-def judged(
+def judge(
+    frame: Any,
+    base: str | None = None,
+    metrics: Mapping[str, str] | None = None,
+    *,
+    row: str = "row",
+    seed: str = "seed",
+    target: float | None = None,
+) -> Judgement:
+    """Verdicts on `frame`, a DataFrame or a list of dicts, one per run, with columns `row`, `seed` and metrics.
+
+    `metrics`: name -> "higher" or "lower", then [:log][:MARGIN], as on the command line; the first decides. `base`: the
+    row that the others are compared with ["base" or "baseline"]; `target`: a number instead. Raises UserError.
+    """
+    aims = [aim(f"{name}:{side}") for name, side in (metrics or {}).items()]
+    return judgement_of(scores_of("scores", _lines(frame), aims, row, seed), aims, base, target)
+
+
+def _lines(frame: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    lines: Iterable[Mapping[str, Any]] = frame.to_dict("records") if hasattr(frame, "to_dict") else frame
+    for i, line in enumerate(lines, 1):
+        yield f"line {i}", {key: v.item() if hasattr(v, "item") else v for key, v in line.items()}
+
+
+def judgement_of(
     scores: Scores,
     aims: Sequence[Aim],
     base: str | None = None,
     target: float | None = None,
-    items: Mapping[tuple[str, str], np.ndarray] | None = None,
+    items: Items | None = None,
     share: float = 1.0,
 ) -> Judgement:
     """`target`: a number that each row is compared with in the first metric, instead of base; `items`: of the test
-    set, in the first metric (items.py); `share`: of the level, at this look."""
+    set, in the first metric; `share`: of the level, at this look. Raises UserError."""
     if target is not None:
         _check_target(target, base, aims[0])
     against = base_of(scores, base) if target is None else ""
-    order = [against, *(row for row in scores.runs if row != against)] if against else ["", *scores.runs]
+    order = [against, *(row for row in scores.runs if row != against)] if target is None else ["", *scores.runs]
     if len(order) < 2:
-        raise UserError(f"{scores.source}: there is only '{order[0]}'; nothing to compare it with")
+        raise UserError(f"{scores.source}: there is only '{against}'; nothing to compare it with")
     aims = aims if target is None else aims[:1]
-    metrics = [_Metric(scores, one, ["", *scores.runs] if target is not None else order, target) for one in aims]
-    noise = of_items.noise(items, aims[0], order) if items and target is None else (None, np.inf)
-    rows = {m.aim.name: m.judged(share, *(noise if m is metrics[0] else (None, np.inf))) for m in metrics}
-    first, alone = metrics[0], ""
+    first, *others = (_Metric(scores, metric, order, target) for metric in aims)
+    noise = _noise_of_items(items, first.aim, order) if items and target is None else (None, math.inf)
+    rows = {first.aim.name: first.rows(share, *noise)} | {metric.aim.name: metric.rows(share) for metric in others}
+    alone = ""
     if target is None and not first.diverged[0]:
         used = [x if not bad else [] for x, bad in zip(first.values, first.diverged, strict=True)]
         alone = base_alone.why(used, against)
@@ -150,8 +175,21 @@ def judged(
     return Judgement(scores.source, against, target, aims, rows, notes, alone, bool(items))
 
 
+def _noise_of_items(items: Items, aim: Aim, order: list[str]) -> tuple[SentenceNoise, int]:
+    """Of the test set on the rows in `order`, base first, and its number of items."""
+    runs = {run: np.array(sums) for run, sums in items.items() if run[0] in order}
+    row_R = np.array([order.index(row) for row, _ in runs])
+    ratio = resampling.ratio
+    with np.errstate(divide="ignore", invalid="ignore"):
+        boot_RB = resampling.resampled(list(runs.values()), (lambda x: np.log(ratio(x))) if aim.log else ratio)
+    if not np.isfinite(boot_RB).all():
+        raise UserError(f"--items: a resampled test set has no {'log ' * aim.log}{aim.name}: too few items are not 0")
+    S = len(next(iter(runs.values())))
+    return statistics.sentence_noise(boot_RB, row_R, len(order), S), S
+
+
 class _Metric:
-    """The rows in one metric, base first; with a target it stands in base's place, without seeds."""
+    """The rows in one metric, base first; with a target it stands in base's place, without a name and seeds."""
 
     def __init__(self, scores: Scores, aim: Aim, order: Sequence[str], target: float | None) -> None:
         self.aim, self.order, self.target = aim, order, target
@@ -162,7 +200,7 @@ class _Metric:
         self.n_R = np.array([len(x) for x in self.values])
         self.used_R = np.where(np.array(self.diverged) > 0, 0, self.n_R)  # a diverged row moves no other
 
-    def judged(self, share: float, noise: SentenceNoise | None, S: float) -> list[Judged]:
+    def rows(self, share: float, noise: SentenceNoise | None = None, S: float = math.inf) -> list[JudgedRow]:
         """`noise`: of the test set, of S items."""
         d = self._differences(noise, S)
         enough = (self.used_R >= LEAST) & ((self.used_R[0] >= LEAST) | (self.target is not None))
@@ -190,40 +228,61 @@ class _Metric:
             p = np.where(se > 0, 2 * statistics.t_sf(np.abs(estimate) / se, f), np.nan)
         return Differences(estimate, se, f, v, np.ones(R), p, v, zeros.shared, np.asarray(prior)[..., None])
 
-    def _row(self, i: int, d: Differences, numbers: Mapping[str, np.ndarray], tested: bool) -> Judged:
-        n, n_0, finite = int(self.n_R[i]), int(self.n_R[0]), self.finite[i]
-        alone = self.target is not None
-        to, few = (f"{self.target:g}", n) if alone else ("base", min(n, n_0))
-        sd, missing = self.aim.sd(finite), max(LEAST - few, 0)
-        row = Judged(
-            self.order[i],
-            self.aim.name,
-            n,
-            self.aim.mean(finite) if finite else math.nan,
-            math.nan if sd is None else sd,
-            self.diverged[i],
-            "",
-            "",
-            None,
-            self.seeds[i],
-            missing,
-        )
-        if row.diverged and (i or alone):
-            k_of_n = f"{row.diverged} of {n + row.diverged}"
-            return replace(row, verdict=Verdict.DIVERGED, why=f"{k_of_n} seeds diverged", beside=k_of_n)
+    def _row(self, i: int, d: Differences, numbers: Mapping[str, np.ndarray], tested: bool) -> JudgedRow:
+        n, n_0, finite, diverged = int(self.n_R[i]), int(self.n_R[0]), self.finite[i], self.diverged[i]
+        to, few = ("base", min(n, n_0)) if self.target is None else (f"{self.target:g}", n)
+        mean, sd = self.aim.mean(finite) if finite else math.nan, self.aim.sd(finite)
+        sd, missing = math.nan if sd is None else sd, max(LEAST - few, 0)
+        row = JudgedRow(self.order[i], self.aim.name, n, mean, sd, diverged, self.seeds[i], missing)
         if i == 0:
             return row
-        if few == 0 or (self.diverged[0] and not alone):
+        if diverged:
+            k_of_n = f"{diverged} of {n + diverged}"
+            return row.with_verdict(RowVerdict(Verdict.DIVERGED, f"{k_of_n} seeds diverged", k_of_n))
+        if few == 0 or self.diverged[0]:
             why = f"seeds of {to} diverged" if self.diverged[0] else "no scores"
-            return replace(row, verdict=Verdict.UNTESTABLE, why=why)
+            return row.with_verdict(RowVerdict(Verdict.UNTESTABLE, why))
         e = evidence.untested(float(d.estimate[i]), n, n_0, "all seeds gave the same number")
-        known = numbers if tested else {k: numbers[k] for k in ("se", "df", "lower", "upper")}
         if tested or (few > 1 and d.se[i] > 0):
-            values: dict[str, Any] = {k: float(x_R[i]) for k, x_R in known.items()}
-            e = replace(e, untested="" if tested else e.untested, **values)
+            e = replace(e, **evidence.fields_of(numbers, i, tested))
         if missing:
             beside = plural(missing, "more seed") + f" of {to}" * (n >= LEAST)
-            why = f"{plural(few, 'seed')}, a verdict needs {LEAST}"
-            return replace(row, verdict=Verdict.UNTESTABLE, why=why, evidence=e, beside=beside)
-        verdict = judge(e, None, self.aim, full_size=False, to=to)
-        return replace(row, verdict=verdict.word, why=verdict.why, evidence=e, beside=verdict.beside)
+            why = f"{plural(few, 'seed')}, {FEWER} {LEAST}"
+            return row.with_verdict(RowVerdict(Verdict.UNTESTABLE, why, beside), evidence=e)
+        return row.with_verdict(verdict_of(e, None, self.aim, full_size=False, to=to), evidence=e)
+
+
+# --- other people's numbers, with the words that this project has for that (report/wording/verdict.py) ---
+
+
+def with_published(judgement: Judgement, path: Path, row: str) -> Judgement:
+    """`path`: a line per row, base's too, with columns of the same names. A published number is a single run's, taken
+    to be as noisy as one here: of a standard deviation that is the rows' typical one. Raises UserError."""
+    lines = ((place, {**record, "seed": "1"}) for place, record in records(path))
+    runs = scores_of(str(path), lines, judgement.aims, row, "seed").runs
+    if judgement.base not in runs:
+        raise UserError(f"{path}: no row '{judgement.base}', which the published differences are to")
+    published = {name: run["1"] for name, run in runs.items()}
+    for name, metric, value in ((name, *number) for name, run in published.items() for number in run.items()):
+        if math.isnan(value):
+            raise UserError(f"{path}: row '{name}': {metric} is no finite number; leave it empty where it is unknown")
+    rows = {
+        aim.name: [_beside(judged, published, judgement, aim) for judged in judgement.rows[aim.name]]
+        for aim in judgement.aims
+    }
+    return replace(judgement, rows=rows)
+
+
+def _beside(row: JudgedRow, numbers: Mapping[str, Mapping[str, float]], judgement: Judgement, aim: Aim) -> JudgedRow:
+    own, of_base = numbers.get(row.row, {}).get(aim.name), numbers[judgement.base].get(aim.name)
+    if own is None or of_base is None or not row.verdict:
+        return row
+    published = aim.tested(own) - aim.tested(of_base)
+    if row.evidence is None or math.isnan(row.evidence.p):
+        return replace(row, published=published)
+    sds = [other.sd / (100 if aim.log else 1) for other in judgement.rows[aim.name] if other.sd > 0]
+    sigma, lower, log = math.exp(sum(map(math.log, sds)) / len(sds)), aim.lower_is_better, aim.log
+    metric = Metric(aim.name, aim.name, 3, 3, lower_is_better=lower, log=log, sigma=sigma, same_unit=True)
+    e = replace(row.evidence, equivalent=float(row.evidence.equivalence(metric.clear)))
+    verdict = verdict_of(e, published, metric, full_size=False, to=judgement.base)
+    return row.with_verdict(verdict, published=published)

@@ -131,12 +131,12 @@ def seconds(model: Model, n: int) -> float:
         nn.init.normal_(p, std=model.d_model**-0.5)
     x_BTD = torch.randn(1, n, model.d_model)
     layer(x_BTD, None, False)
-    found: list[float] = []
-    while len(found) < 3 or (sum(found) < 0.3 and len(found) < 9):
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < 0.3 and len(times) < 9):
         began = time.perf_counter()
         layer(x_BTD, None, False)
-        found.append(time.perf_counter() - began)
-    return min(found)
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 # --- dependencies ---
@@ -160,14 +160,14 @@ class Chain(TorchDispatchMode):
         self.kept: list[Tensor] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         before = [self.depth.get(id(x), 0) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         depth = max(before, default=0) + (func.overloadpacket.__name__ not in FREE)
-        for made in tree_leaves(found):
+        for made in tree_leaves(result):
             if isinstance(made, Tensor):
                 self.depth[id(made)] = depth
                 self.kept.append(made)
-        return found
+        return result
 
 
 @torch.no_grad()

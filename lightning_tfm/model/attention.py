@@ -101,7 +101,7 @@ def with_past(allowed: Tensor | None, causal: bool, T: int, S: int, device: torc
     return past_TS if allowed is None else allowed & past_TS
 
 
-def shared(x_BGTX: Tensor, h: int) -> Tensor:
+def repeat_heads(x_BGTX: Tensor, h: int) -> Tensor:
     """[B, G, T, X] -> [B, h, T, X]: each of G heads of keys or values serves h / G neighbouring queries."""
     return x_BGTX if x_BGTX.shape[1] == h else x_BGTX.repeat_interleave(h // x_BGTX.shape[1], 1)
 
@@ -121,7 +121,7 @@ class Attention(nn.Module):
         self.dropout = Dropout(c.P_attention)
         self.additive = Additive(c.h, c.d_k) if c.scores == "additive" else None
 
-    def normed(self, norm: nn.Module | None, x_BHTK: Tensor) -> Tensor:
+    def apply_norm(self, norm: nn.Module | None, x_BHTK: Tensor) -> Tensor:
         return x_BHTK if norm is None else norm(x_BHTK).to(x_BHTK.dtype)
 
     def compare(
@@ -137,7 +137,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         """`attend`; with its weights in hand where something acts on them or looks at them. `x`: what the queries are
         made of; `values`: what a positional scheme makes of the weights."""
-        k_BHSK, v_BHSV = shared(k_BHSK, self.h), shared(v_BHSV, self.h)
+        k_BHSK, v_BHSV = repeat_heads(k_BHSK, self.h), repeat_heads(v_BHSV, self.h)
         watched = self.watch is not None
         if self.additive is None and self.mix is None and values is None and not (self.dropout.acts or watched):
             return attend(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias)
@@ -189,7 +189,10 @@ class SelfAttention(Attention):
     def heads(self, x_BTD: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """q_BHTK, k_BGTK and v_BGTV, as they are compared and summed."""
         q, k, v = self.W_QKV(x_BTD).split(list(self.parts.values()), -1)
-        q, k = self.normed(self.q_norm, split_heads(q, self.h)), self.normed(self.k_norm, split_heads(k, self.G))
+        q, k = (
+            self.apply_norm(self.q_norm, split_heads(q, self.h)),
+            self.apply_norm(self.k_norm, split_heads(k, self.G)),
+        )
         if isinstance(self.scheme, RotationScheme):
             q, k = self.scheme.rotate(q, start), self.scheme.rotate(k, start)
         return q, k, split_heads(v, self.G)
@@ -221,11 +224,11 @@ class CrossAttention(Attention):
     def keys_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
         """k_BGSK and v_BGSV of the memory, computed once for a whole decoding."""
         k, v = self.W_KV(memory_BSD).split([self.parts["K"], self.parts["V"]], -1)
-        return self.normed(self.k_norm, split_heads(k, self.G)), split_heads(v, self.G)
+        return self.apply_norm(self.k_norm, split_heads(k, self.G)), split_heads(v, self.G)
 
     def forward(self, x_BTD: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, allowed: Tensor | None) -> Tensor:
         """Where x has several rows for one of the memory, beams of a sentence, these are queries of one attention."""
         y_BTD = x_BTD if len(x_BTD) == len(k_BGSK) else x_BTD.view(len(k_BGSK), -1, x_BTD.shape[-1])
-        q_BHTK = self.normed(self.q_norm, split_heads(self.W_Q(y_BTD), self.h))
+        q_BHTK = self.apply_norm(self.q_norm, split_heads(self.W_Q(y_BTD), self.h))
         found_BTD = self.W_O(merge_heads(self.compare(q_BHTK, k_BGSK, v_BGSV, allowed, False, y_BTD)))
         return found_BTD if y_BTD is x_BTD else found_BTD.reshape(x_BTD.shape)

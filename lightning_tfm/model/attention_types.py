@@ -163,5 +163,5 @@ def make_attention(c: Model, place: str, number: int) -> AttentionType | None:
     """
     if c.attention == "softmax" or c.attention_where not in ("both", "cross" if place == "cross" else "self"):
         return None
-    found: type[AttentionType] = ATTENTIONS.find(c.attention, __name__)
-    return construct(found, AttentionSizes(c.d_model, c.h, c.d_k, c.d_v, place, number))
+    cls: type[AttentionType] = ATTENTIONS.find(c.attention, __name__)
+    return construct(cls, AttentionSizes(c.d_model, c.h, c.d_k, c.d_v, place, number))

@@ -160,12 +160,12 @@ class Beams:
 
     def hypotheses(self, n_best: int) -> list[list[Hypothesis]]:
         """What was found, read from the device."""
-        found = []
+        lists = []
         parts = (self.score_BK, self.ended_BK, self.length_BK, self.pieces_BKL)
         for best in zip(*(part.tolist() for part in parts), strict=True):
             some = [Hypothesis(p[:n], s, end) for s, end, n, p in zip(*best, strict=True) if s > NONE]
-            found.append(some[:n_best])
-        return found
+            lists.append(some[:n_best])
+        return lists
 
 
 def _of(x_BwL: Tensor, rows_BK: Tensor) -> Tensor:
@@ -219,8 +219,8 @@ def beam_search(
                 break
         decoder.select((rows[:, None] * width + parent).flatten(), sentences)
         pieces_R = piece.flatten()
-    found = {i: best for ids, part in ended for i, best in zip(ids, part.hypotheses(n_best), strict=True)}
-    return [found[i] for i in range(len(limits))]
+    best_of = {i: best for ids, part in ended for i, best in zip(ids, part.hypotheses(n_best), strict=True)}
+    return [best_of[i] for i in range(len(limits))]
 
 
 def top(x_BTW: Tensor, k: int) -> tuple[Tensor, Tensor]:

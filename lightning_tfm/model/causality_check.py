@@ -107,13 +107,13 @@ def piece_by_piece(model: SequenceModel, within: float) -> str:
 
 def _check_shape(part: nn.Module, given: tuple[Any, ...], made: Any, wanted: tuple[int, ...] = ()) -> None:
     if getattr(made, "shape", None) != (wanted or given[0].shape):
-        found = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
         how = (
             f": [B, h, T, d_v] = {wanted} is wanted"
             if wanted
             else f" of {tuple(given[0].shape)}: the same shape is wanted"
         )
-        raise ValueError(f"{type(part).__name__} makes {found}{how}")
+        raise ValueError(f"{type(part).__name__} makes {shape}{how}")
 
 
 def _check_mix(P_attention: float, part: nn.Module, given: tuple[Any, ...], made: Tensor) -> None:
@@ -129,8 +129,8 @@ def _check_mix(P_attention: float, part: nn.Module, given: tuple[Any, ...], made
 
 def check_constructed_alike(model: SequenceModel, again: SequenceModel) -> None:
     """Raise UserError where the same model, constructed again with the same seed, starts from other numbers."""
-    held, other = ({**dict(one.named_parameters()), **dict(one.named_buffers())} for one in (model, again))
-    apart = [name for name, tensor in held.items() if not torch.equal(tensor, other[name])]
+    tensors, other = ({**dict(copy.named_parameters()), **dict(copy.named_buffers())} for copy in (model, again))
+    apart = [name for name, tensor in tensors.items() if not torch.equal(tensor, other[name])]
     if apart:
         raise UserError(f"constructed twice with one seed, {apart[0]} differs: draw it by torch.randn and the like")
 

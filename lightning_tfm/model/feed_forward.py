@@ -97,8 +97,8 @@ class GEGLU(SwiGLU):
 
 def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True, P_ff: float = 0.0) -> FeedForward:
     """Raises UserError where `name` is neither one that ships nor the import path of a FeedForward."""
-    found: type[FeedForward] = FEED_FORWARDS.find(name, __name__)
-    return construct(found, FeedForwardSizes(d_model, d_ff, bias, P_ff))
+    cls: type[FeedForward] = FEED_FORWARDS.find(name, __name__)
+    return construct(cls, FeedForwardSizes(d_model, d_ff, bias, P_ff))
 
 
 def product_weights(module: nn.Module) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.attention import KeyValueCache, SelfAttention, merge_heads, shared
+from lightning_tfm.model.attention import KeyValueCache, SelfAttention, merge_heads, repeat_heads
 from lightning_tfm.model.config import Model
 from lightning_tfm.model.positions import BiasScheme, PositionScheme
 from lightning_tfm.model.user_init import construct
@@ -166,15 +166,15 @@ class Recurrent(LayerType):
     def forward(
         self, x_BTD: Tensor, allowed: Tensor | None, causal: bool, cache: State | None = None, start: int = 0
     ) -> Tensor:
-        held = cache.tensors if cache is not None else ()
-        past = None if not held else held if len(held) > 1 else held[0]
+        states = cache.tensors if cache is not None else ()
+        past = None if not states else states if len(states) > 1 else states[0]
         y_BTX, state = self.onward(x_BTD, past)
         if cache is not None:
             cache.tensors = state if isinstance(state, tuple) else (state,)
         if self.back is not None:
             order_BT = reversal(x_BTD, allowed)
-            back_BTX, _ = self.back(_ordered(x_BTD, order_BT))
-            y_BTX = torch.cat((y_BTX, _ordered(back_BTX, order_BT)), -1)
+            back_BTX, _ = self.back(_reorder(x_BTD, order_BT))
+            y_BTX = torch.cat((y_BTX, _reorder(back_BTX, order_BT)), -1)
         return self.W_O(y_BTX)
 
     def new_cache(self) -> State:
@@ -190,7 +190,7 @@ def reversal(x_BTD: Tensor, allowed: Tensor | None) -> Tensor:
     return torch.where(inside_BT, inside_BT.sum(1, keepdim=True) - 1 - t_T, t_T)
 
 
-def _ordered(x_BTD: Tensor, order_BT: Tensor) -> Tensor:
+def _reorder(x_BTD: Tensor, order_BT: Tensor) -> Tensor:
     return x_BTD.gather(1, order_BT[:, :, None].expand(-1, -1, x_BTD.shape[2]))
 
 
@@ -218,20 +218,20 @@ def make_layer(c: Model, scheme: PositionScheme | None, causal: bool, number: in
     Raises UserError where it is neither one that ships nor the import path of a LayerType, or where the positional
     scheme acts in an attention that is not there.
     """
-    found = find_layer(c.layer)
-    if issubclass(found, SelfAttention):
-        return found(c, scheme, causal, number)
+    cls = find_layer(c.layer)
+    if issubclass(cls, SelfAttention):
+        return cls(c, scheme, causal, number)
     if scheme is not None:
         raise UserError(f"model.positions={c.positions} acts within self-attention, and model.layer={c.layer} has none")
     width = inner_width(c, causal)
-    made = construct(found, LayerSizes(c.d_model, width, c.kernel, c.neighbourhood, c.bias, causal, number))
-    return cast(SelfAttention, made)
+    layer = construct(cls, LayerSizes(c.d_model, width, c.kernel, c.neighbourhood, c.bias, causal, number))
+    return cast(SelfAttention, layer)
 
 
 def find_layer(name: str) -> type[nn.Module]:
     """The class of that name, or at that import path. Raises UserError naming the nearest valid name."""
-    found: type[nn.Module] = LAYERS.find(name, __name__)
-    return found
+    cls: type[nn.Module] = LAYERS.find(name, __name__)
+    return cls
 
 
 # --- self-attention restricted to a neighbourhood of r positions (section 4), at a cost of O(r n d) ---
@@ -283,11 +283,11 @@ class RestrictedSelfAttention(SelfAttention):
         if cache is not None:
             k, v = cache.append(k, v)
             return self.W_O(merge_heads(self.compare(q, k, v, None, False, x_BTD)))
-        k, v = shared(k, self.h), shared(v, self.h)
+        k, v = repeat_heads(k, self.h), repeat_heads(v, self.h)
         if x_BTD.shape[1] <= 2 * self.r - 1 or self.watch is not None:
             mask = self.whole(x_BTD.shape[1], allowed, x_BTD.device)
             return self.W_O(merge_heads(self.compare(q, k, v, mask, False, x_BTD)))
-        return self.W_O(merge_heads(self.blocked(q, k, v, allowed)))
+        return self.W_O(merge_heads(self.attend_in_blocks(q, k, v, allowed)))
 
     def whole(self, T: int, allowed: Tensor | None, device: torch.device) -> Tensor:
         """[1 or B, 1, T, T]; a query beyond its text's end sees itself, so that its result is a number."""
@@ -296,7 +296,7 @@ class RestrictedSelfAttention(SelfAttention):
             return seen
         return (seen & allowed) | torch.eye(T, dtype=torch.bool, device=device)
 
-    def blocked(self, q_BHTK: Tensor, k_BHTK: Tensor, v_BHTV: Tensor, allowed: Tensor | None) -> Tensor:
+    def attend_in_blocks(self, q_BHTK: Tensor, k_BHTK: Tensor, v_BHTV: Tensor, allowed: Tensor | None) -> Tensor:
         """Every block of r queries with its keys as a separate sentence -> [B, H, T, V]."""
         B, T = q_BHTK.shape[0], q_BHTK.shape[2]
         r, after = self.r, self.r - 1 - self.before
@@ -315,8 +315,8 @@ class RestrictedSelfAttention(SelfAttention):
         if allowed is None:
             seen = seen.repeat(B, 1, 1, 1)
         q = F.pad(q_BHTK, (0, 0, 0, missing)).unflatten(2, (blocks, r)).transpose(1, 2).flatten(0, 1)
-        found = self.compare(q, windows(k_BHTK), windows(v_BHTV), seen, False)
-        return found.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :T]
+        out = self.compare(q, windows(k_BHTK), windows(v_BHTV), seen, False)
+        return out.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :T]
 
     def new_cache(self) -> KeyValueCache:
         return NearbyCache(self.r)

@@ -35,5 +35,5 @@ def make_norm(c: Model) -> nn.Module:
     """Raises UserError where `norm_kind` is neither one that ships nor the import path of a Norm."""
     if c.norm_kind == "layer":
         return LayerNorm(c.d_model, c.norm_eps, bias=c.bias)
-    found: type[nn.Module] = NORMS.find(c.norm_kind, __name__)
-    return construct(found, c.d_model, c.norm_eps)
+    cls: type[nn.Module] = NORMS.find(c.norm_kind, __name__)
+    return construct(cls, c.d_model, c.norm_eps)

@@ -77,7 +77,7 @@ class OneStack(SequenceModel):
     def hidden(self, source_BS: Tensor, target_BT: Tensor, allowed: Tensor | None) -> Tensor:
         text = Joined(source_BS, target_BT, self.max_length)
         pieces_BLD = text.join(self.look_up(source_BS, True), self.look_up(target_BT, False))
-        x_BLD = self.decoder_dropout(self.placed(pieces_BLD, self.decoder_positions))
+        x_BLD = self.decoder_dropout(self.with_positions(pieces_BLD, self.decoder_positions))
         seen = None if self.config.stack == "causal" else text.prefix()
         for layer in self.decoder:
             x_BLD = layer(x_BLD, seen)
@@ -86,11 +86,11 @@ class OneStack(SequenceModel):
     def dropouts(self) -> list[Dropout]:
         return [self.decoder_dropout, *(r.dropout for o in self.decoder for r in (o.residual_1, o.residual_2))]
 
-    def arranged(self, batch: Ids, source: Iterable[Tensor], target: Iterable[Tensor]) -> list[Tensor]:
+    def by_layer(self, batch: Ids, source: Iterable[Tensor], target: Iterable[Tensor]) -> list[Tensor]:
         text = Joined(batch.source_BS, batch.target_in_BT, self.max_length)
         return [text.join(*pair) for pair in zip(source, target, strict=True)]
 
-    def widened(self, keep_BHTT: Tensor, batch: Ids) -> Tensor:
+    def batch_mask(self, keep_BHTT: Tensor, batch: Ids) -> Tensor:
         beyond = Joined(batch.source_BS, batch.target_in_BT, self.max_length).L - keep_BHTT.shape[-1]
         return F.pad(keep_BHTT, (0, beyond, 0, beyond))
 

@@ -315,5 +315,5 @@ class Fire(BiasScheme):
 
 def find_scheme(name: str) -> type[PositionScheme]:
     """The class of that name, or at that import path. Raises UserError naming the nearest valid name."""
-    found: type[PositionScheme] = SCHEMES.find(name, __name__)
-    return found
+    cls: type[PositionScheme] = SCHEMES.find(name, __name__)
+    return cls

@@ -168,9 +168,11 @@ class SequenceModel(nn.Module):
 
     def embed_target(self, target_BT: Tensor, start: int = 0, of_source: bool = False) -> Tensor:
         """Pieces at positions start …, as the decoder's first layer takes them; in one stack of the source's, too."""
-        return self.decoder_dropout(self.placed(self.look_up(target_BT, of_source), self.decoder_positions, start))
+        return self.decoder_dropout(
+            self.with_positions(self.look_up(target_BT, of_source), self.decoder_positions, start)
+        )
 
-    def placed(self, x_BTD: Tensor, positions: EmbeddingScheme, start: int = 0) -> Tensor:
+    def with_positions(self, x_BTD: Tensor, positions: EmbeddingScheme, start: int = 0) -> Tensor:
         return positions.embed(x_BTD, math.sqrt(self.config.d_model), start)
 
     def at_embedding(self) -> EmbeddingScheme:
@@ -183,18 +185,18 @@ class SequenceModel(nn.Module):
         if issubclass(scheme, EmbeddingScheme):
             return [None] * c.N
         shared = SCHEMES.traits(c.positions).shared
-        made = [construct(scheme, replace(self.sizes, causal=causal)) for _ in range(1 if shared else c.N)]
-        return [made[i % len(made)] for i in range(c.N)]
+        schemes = [construct(scheme, replace(self.sizes, causal=causal)) for _ in range(1 if shared else c.N)]
+        return [schemes[i % len(schemes)] for i in range(c.N)]
 
     def dropouts(self) -> list[Dropout]:
         """Between sub-layers, of the source and then of the target: the embedding's first, sub-layer by sub-layer."""
         raise NotImplementedError
 
-    def arranged(self, batch: Ids, source: Iterable[Tensor], target: Iterable[Tensor]) -> list[Tensor]:
+    def by_layer(self, batch: Ids, source: Iterable[Tensor], target: Iterable[Tensor]) -> list[Tensor]:
         """Masks of the source [B, S, X] and of the target [B, T, X], as they are given to layers one after another."""
         return [*source, *target]
 
-    def widened(self, keep_BHTT: Tensor, batch: Ids) -> Tensor:
+    def batch_mask(self, keep_BHTT: Tensor, batch: Ids) -> Tensor:
         """A mask of weights, as large as the batch."""
         return keep_BHTT
 
@@ -232,7 +234,7 @@ class Transformer(SequenceModel):
         return self.through_encoder(self.embed_source(source_BS), allowed)
 
     def embed_source(self, source_BS: Tensor) -> Tensor:
-        x_BSD = self.placed(self.look_up(source_BS, True), self.encoder_positions)
+        x_BSD = self.with_positions(self.look_up(source_BS, True), self.encoder_positions)
         if self.target_space_D is not None:  # one language pair, so always the first target space
             x_BSD = x_BSD + self.target_space_D[0]
         return self.encoder_dropout(x_BSD)

@@ -56,11 +56,11 @@ def construct(cls: type[M], *args: Any) -> M:
     _within = True
     try:
         with drawing_by("construct"):
-            made = cls(*args)
+            module = cls(*args)
     finally:
         _within = False
-    made.constructed_with = args  # type: ignore[assignment]
-    return made
+    module.constructed_with = args  # type: ignore[assignment]
+    return module
 
 
 def constructed_by_path(model: nn.Module, seed: int, norms: tuple[type[nn.Module], ...]) -> dict[str, Origin]:
@@ -95,8 +95,8 @@ def origins_in_words(origins: dict[str, Origin]) -> list[str]:
             if origin.cls == cls:
                 by_how.setdefault(origin.how, {})[origin.parameter] = None
         kept = ", ".join(by_how.pop(SET, {})) or "nothing"
-        drawn = ", ".join(f"{', '.join(names)} ({how})" for how, names in by_how.items()) or "nothing"
-        lines.append(f"{cls}: kept as its constructor set it: {kept}; drawn by model.init: {drawn}")
+        names_drawn = ", ".join(f"{', '.join(names)} ({how})" for how, names in by_how.items()) or "nothing"
+        lines.append(f"{cls}: kept as its constructor set it: {kept}; drawn by model.init: {names_drawn}")
     return lines
 
 
@@ -109,7 +109,7 @@ def _how(
 ) -> str:
     owners = [root.get_submodule(name.rsplit(".", depth)[0]) for depth in range(1, name.count(".") + 1)]
     declared = (getattr(type(owner), "init", None) for owner in [*owners, root])
-    init = next((one for one in declared if isinstance(one, str)), "")
+    init = next((word for word in declared if isinstance(word, str)), "")
     if init and init not in INITS:
         raise UserError(f"{type(root).__qualname__}: init='{init}': {' or '.join(INITS)}, or leave it out")
     unset = parameter.isnan() if parameter.is_floating_point() else torch.zeros(())
@@ -154,13 +154,13 @@ def begin(*parts: object) -> None:
 def _untouched() -> Iterator[dict[int, tuple[Tensor, Tensor]]]:
     """While constructors run, memory that is only allocated holds NaN; id -> a parameter of DRAWN and its values as
     `reset_parameters` left them."""
-    found: dict[int, tuple[Tensor, Tensor]] = {}
+    as_reset: dict[int, tuple[Tensor, Tensor]] = {}
     resets = {cls: cls.reset_parameters for cls in DRAWN}
 
     def noting(reset: Any) -> Any:
         def reset_parameters(self: nn.Module) -> None:
             reset(self)
-            found.update((id(p), (p, p.detach().clone())) for p in self.parameters(recurse=False))
+            as_reset.update((id(p), (p, p.detach().clone())) for p in self.parameters(recurse=False))
 
         return reset_parameters
 
@@ -169,7 +169,7 @@ def _untouched() -> Iterator[dict[int, tuple[Tensor, Tensor]]]:
     for cls, reset in resets.items():
         cls.reset_parameters = noting(reset)  # type: ignore[method-assign]
     try:
-        yield found
+        yield as_reset
     finally:
         for cls, reset in resets.items():
             cls.reset_parameters = reset  # type: ignore[method-assign]

@@ -17,7 +17,15 @@ from lightning_tfm.plural_words import plural
 from lightning_tfm.report import selection_error
 from lightning_tfm.report.records import Boots, Cells, FilledCell
 from lightning_tfm.report.stats import statistics
-from lightning_tfm.report.stats.evidence import Evidence, corrected, may_be_equal, planning, prospect, untested
+from lightning_tfm.report.stats.evidence import (
+    Evidence,
+    corrected,
+    fields_of,
+    may_be_equal,
+    planning,
+    prospect,
+    untested,
+)
 from lightning_tfm.report.wording.verdict import FEWER
 
 Key = tuple[str, str]
@@ -85,19 +93,12 @@ def _weigh(
             if n_R[i] == 0 or n_R[0] == 0:
                 continue
             n, n_base = int(n_R[i]), int(n_R[0])
-            found[name, metric] = untested(
-                float(d.estimate[i]), n, n_base, _why_not(n, n_base, cells.reference, d.se[i])
-            )
-            tested: dict[str, Any] = {k: float(x_R[i]) for k, x_R in numbers.items()}
-            if not np.isnan(p_R[i]):
-                found[name, metric] = replace(found[name, metric], untested="", **tested)
-            elif min(n, n_base) > 1 and not np.isnan(d.se[i]):
-                found[name, metric] = replace(found[name, metric], **{k: tested[k] for k in INTERVAL})
+            tested, why = not np.isnan(p_R[i]), _why_not(n, n_base, cells.reference, d.se[i])
+            e = untested(float(d.estimate[i]), n, n_base, why)
+            if tested or (min(n, n_base) > 1 and not np.isnan(d.se[i])):
+                e = replace(e, **fields_of(numbers, i, tested))
+            found[name, metric] = e
     return found
-
-
-INTERVAL = ("se", "df", "lower", "upper")
-"""what is known of a row with too few seeds for a verdict"""
 
 
 def _why_not(n: int, n_base: int, reference: str | None, se: float) -> str:

@@ -36,14 +36,12 @@ class AttentionSuite(ModelSuite):
             for mix in _mixes(model):
                 q, k, v = normal(2, c.h, 4, c.d_k), normal(2, c.h, 6, c.d_k), normal(2, c.h, 6, c.d_v)
                 x, bias = normal(2, 4, c.d_model), normal(1, c.h, 4, 6)
-                found = mix(q, k, v, mask, bias, x)
-                close(
-                    found[1], mix(q[1:], k[1:, :, :3], v[1:, :, :3], None, bias[..., :3], x[1:])[0], "without them, it"
-                )
+                out = mix(q, k, v, mask, bias, x)
+                close(out[1], mix(q[1:], k[1:, :, :3], v[1:, :, :3], None, bias[..., :3], x[1:])[0], "without them, it")
                 k[1, :, 3:], v[1, :, 3:], bias[:, :, 0, 2:] = 1e6, 1e6, 1e6
                 again = mix(q, k, v, mask, bias, x)
-                assert torch.equal(again[1, :, 1:], found[1, :, 1:]), "keys that the mask hides change the result"
-                assert torch.equal(again[0, :, 0], found[0, :, 0]), "a bias that the mask hides changes the result"
+                assert torch.equal(again[1, :, 1:], out[1, :, 1:]), "keys that the mask hides change the result"
+                assert torch.equal(again[0, :, 0], out[0, :, 0]), "a bias that the mask hides changes the result"
 
     def test_with_every_positional_scheme(self) -> None:
         """Rotating and biasing ones act on it as on softmax, piece by piece as all at once."""
@@ -56,9 +54,9 @@ class AttentionSuite(ModelSuite):
 
     def test_where_it_acts(self) -> None:
         for where, kinds in (("both", 3), ("self", 2), ("cross", 1)):
-            found = len(_mixes(self._model(attention_where=where)))
-            assert found == kinds * self.sizes.N * (self.named != self.plain), (
-                f"attention_where={where}: {found} attentions of this class"
+            count = len(_mixes(self._model(attention_where=where)))
+            assert count == kinds * self.sizes.N * (self.named != self.plain), (
+                f"attention_where={where}: {count} attentions of this class"
             )
 
 

@@ -17,16 +17,16 @@ class LayerSuite(ModelSuite):
     field, place, plain = "layer", "self_attention", "attention"
 
     def parameters(self, model: Model) -> int | None:
-        known = self.traits.heads or self.traits.parameter_count is not None
-        return model.N * sum(layer_parameters(model, causal) for causal in (False, True)) if known else None
+        counted = self.traits.heads or self.traits.parameter_count is not None
+        return model.N * sum(layer_parameters(model, causal) for causal in (False, True)) if counted else None
 
     def test_shapes(self) -> None:
         for model in self._models():
             for layers, causal in ((model.encoder, False), (model.decoder, True)):
                 for B, T in ((3, 5), (1, 1), (2, 41)):
                     x_BTD = normal(B, T, model.config.d_model)
-                    found = layers[-1].self_attention(x_BTD, None, causal)
-                    shape(f"{B} sequences of {T} positions", found, *x_BTD.shape)
+                    out = layers[-1].self_attention(x_BTD, None, causal)
+                    shape(f"{B} sequences of {T} positions", out, *x_BTD.shape)
             shape("the logits", model(pad(SOURCES), pad(TARGETS)), *pad(TARGETS).shape, V)
 
     def test_what_stands_beyond_the_end_is_invisible(self) -> None:
@@ -36,12 +36,12 @@ class LayerSuite(ModelSuite):
             for T, end in ((5, 3), (61, 44), (61, 1)):
                 x_BTD, allowed = normal(2, T, D), torch.ones(2, 1, 1, T, dtype=torch.bool)
                 allowed[1, ..., end:] = False
-                found = layer(x_BTD, allowed, False)
-                close(found[1, :end], layer(x_BTD[1:, :end], None, False)[0], f"a text of {end} padded to {T}")
-                close(found[0], layer(x_BTD[:1], None, False)[0], "its neighbour without padding")
+                out = layer(x_BTD, allowed, False)
+                close(out[1, :end], layer(x_BTD[1:, :end], None, False)[0], f"a text of {end} padded to {T}")
+                close(out[0], layer(x_BTD[:1], None, False)[0], "its neighbour without padding")
                 x_BTD[1, end:] = 1e6
                 again = layer(x_BTD, allowed, False)
-                assert torch.equal(again[1, :end], found[1, :end]), "what is beyond the end changes the result"
+                assert torch.equal(again[1, :end], out[1, :end]), "what is beyond the end changes the result"
                 assert again.isfinite().all(), "beyond the end of a text the result is not finite"
 
     def test_long_texts_piece_by_piece(self) -> None:
@@ -54,9 +54,9 @@ class LayerSuite(ModelSuite):
                     swap = torch.tensor([2, 0, 1])
                     decoder.select(swap, swap)
                     order = order[swap]
-                found = decoder.step(target[order, t], t)
+                out = decoder.step(target[order, t], t)
             expected = model(source, target)[order, -1].log_softmax(-1)
-            close(found, expected, "after 29 tokens, with rows that changed places,")
+            close(out, expected, "after 29 tokens, with rows that changed places,")
 
     def test_order_is_seen(self) -> None:
         """With positions by whatever it is; without them by what relates positions by their order, not by attention."""

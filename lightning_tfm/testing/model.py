@@ -62,9 +62,9 @@ class ModelSuite:
 
     def test_it_is_identified_by_its_source(self) -> None:
         """A run with different source code is a different run."""
-        found = user_classes(Experiment(model=self._sizes()))
+        sources = user_classes(Experiment(model=self._sizes()))
         expected = set() if self.named in KINDS[f"model.{self.field}"] else {self.named}
-        assert found.keys() == expected, f"{self.named} is identified by {found}"
+        assert sources.keys() == expected, f"{self.named} is identified by {sources}"
 
     def test_no_position_sees_a_later_one(self) -> None:
         for model in self._models():
@@ -140,8 +140,8 @@ class ModelSuite:
             expected = self.parameters(model.config)
             if expected is None:
                 raise SkipTest("declare `parameter_count` or override parameters(model) to have the parameters counted")
-            found = sum(model.get_parameter(name).numel() for name in self._own_names(model))
-            assert found == expected, f"{found} parameters, {expected} expected"
+            count = sum(model.get_parameter(name).numel() for name in self._own_names(model))
+            assert count == expected, f"{count} parameters, {expected} expected"
 
     def test_every_parameter_learns(self) -> None:
         """From weights off the start, where biases are 0: there what scales a feed-forward's input cancels in the norm

@@ -31,5 +31,5 @@ class ScheduleSuite:
         return settings
 
     def _made(self, **change: float) -> Schedule:
-        found: type[Schedule] = SCHEDULES.find(self.schedule, "lightning_tfm.training.schedule")
-        return found(self._settings(**change), self.d_model)
+        cls: type[Schedule] = SCHEDULES.find(self.schedule, "lightning_tfm.training.schedule")
+        return cls(self._settings(**change), self.d_model)

@@ -54,9 +54,9 @@ class SchemeSuite(ModelSuite):
                     with _refused(f"{longer} tokens, above model.max_positions={most},", "model.max_positions"):
                         model(run_of(longer), run_of(3))
                     continue
-                found = model(run_of(most), run_of(longer))
-                close(found[:, :most], short, f"the first {most} of {longer} tokens")
-                assert found.isfinite().all(), f"{longer} tokens give no finite result"
+                logits = model(run_of(most), run_of(longer))
+                close(logits[:, :most], short, f"the first {most} of {longer} tokens")
+                assert logits.isfinite().all(), f"{longer} tokens give no finite result"
 
     def test_order_is_seen(self) -> None:
         """Two neighbours of the source swapped, and their results swapped back."""

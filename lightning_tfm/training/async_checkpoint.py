@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lightning_tfm.atomic_io import TEMPORARY
-from lightning_tfm.training.weight_files import owner_of, seal, serialised, write_weights
+from lightning_tfm.training.weight_files import owner_of, seal, serialise, write_weights
 
 KEPT_CHECKPOINTS = 2
 """if the newest is torn or damaged, the one before it exists"""
@@ -60,7 +60,7 @@ class Writer:
 
     def _write(self, value: Any, path: Path, then: Callable[[], None]) -> None:
         self.wait()  # one copy in memory
-        copy = serialised(value)
+        copy = serialise(value)
 
         def work() -> None:
             half = half_of(path)

@@ -36,11 +36,11 @@ def host_masks(
 
 def translate(model: SequenceModel, batches: list[Batch], how: Evaluation) -> dict[int, Hypothesis]:
     """Line number -> the best translation, by the numbers of `model` in its own type."""
-    found: dict[int, Hypothesis] = {}
+    translations: dict[int, Hypothesis] = {}
     for batch in batches:
         best = beam_search(model, batch.source_BS.to(model.embedding_WD.device), how.beam, how.alpha, how.extra_len)
-        found |= {line: one for line, (one,) in zip(batch.index_B.tolist(), best, strict=True)}
-    return found
+        translations |= {line: hypothesis for line, (hypothesis,) in zip(batch.index_B.tolist(), best, strict=True)}
+    return translations
 
 
 @dataclass(frozen=True)

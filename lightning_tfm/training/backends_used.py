@@ -26,18 +26,18 @@ def compile_layers(model: SequenceModel) -> None:
 def backends_used(module: TransformerModule) -> list[str]:
     """For the list `inexact` of a run's record; empty on a CPU without a compiler. What was not compiled also goes
     to standard error."""
-    t, found = module.experiment.training, []
+    t, used = module.experiment.training, []
     if module.device.type == "cuda":
-        found.append(attention_backends(module.experiment.model, module.device, t.precision))
-    found += module.backend.notes
+        used.append(attention_backends(module.experiment.model, module.device, t.precision))
+    used += module.backend.notes
     if tried := variants_tried():
         counters = sys.modules["torch._dynamo.utils"].counters
         good, breaks = counters["frames"]["ok"], counters["graph_break"].total()
         uncompiled = f", {tried - good} or more that run uncompiled" if tried > good else ""
-        found.append(f"compiled: {good} variants{uncompiled}" + (f", {breaks} interruptions" if breaks else ""))
+        used.append(f"compiled: {good} variants{uncompiled}" + (f", {breaks} interruptions" if breaks else ""))
         if uncompiled:
-            print(f"{found[-1]}: the training was slower than it need be", file=sys.stderr)
-    return found
+            print(f"{used[-1]}: the training was slower than it need be", file=sys.stderr)
+    return used
 
 
 def variants_tried() -> int:

@@ -111,7 +111,7 @@ class RunCallback(pl.Callback):
         step, when = trainer.global_step, self.events
         self.tally.this_attempt["last"] = step
         self.tally.add(batch)
-        signum, due = self._agreed(trainer, step)
+        signum, due = self._agree(trainer, step)
         if signum == ASKED and step < when.steps:
             raise Pruned(step)
         signum = signum if signum > ASKED else 0  # at the last step the run is complete anyway
@@ -152,7 +152,7 @@ class RunCallback(pl.Callback):
     def _on_signal(self, signum: int, frame: Any) -> None:
         self.signum = signum
 
-    def _agreed(self, trainer: pl.Trainer, step: int) -> tuple[int, bool]:
+    def _agree(self, trainer: pl.Trainer, step: int) -> tuple[int, bool]:
         """The signal that any rank received, and whether rank 0's clock asks for a checkpoint: the same on all ranks.
 
         A collective when there are several. A signal hides the clock: it brings a checkpoint itself.
@@ -191,12 +191,12 @@ class RunCallback(pl.Callback):
             rate = learning_rate(step - 1, experiment.model.d_model, experiment.training)
             line = {"step": step, "loss": loss, "nll": nll, "lr": rate, "target_tokens": self.tally.tokens["target"]}
             line["grad_norm"] = float(module.grad_norm)
-            self.record.append_metrics(line | {"seconds": round(self.tally.trained(), 3)})
+            self.record.append_metrics(line | {"seconds": round(self.tally.seconds_trained(), 3)})
 
     def _validate(self, module: TransformerModule, step: int) -> None:
-        found = perplexity(evaluate_lines(module, self.batches, self.n))
+        score = perplexity(evaluate_lines(module, self.batches, self.n))
         if self.record is not None:
-            line = {"step": step, "dev_nll": found.nll / found.tokens, "dev_ppl": found.ppl}
+            line = {"step": step, "dev_nll": score.nll / score.tokens, "dev_ppl": score.ppl}
             self.record.append_metrics(line | {"dev": self.mark})
             self.tally.validated(module, step)
 

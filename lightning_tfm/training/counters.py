@@ -64,7 +64,7 @@ class Tally:
         self.seconds, self.parts = dict(state["seconds"]), dict(state["parts"])
         self.tokens = {side: state["tokens"][side] for side in self.tokens}
         self.pending_tokens = state["pending_tokens"]
-        self._began = self.trained()
+        self._began = self.seconds_trained()
         self.earlier_attempts = state.get("ran", self.earlier_attempts)
         self.shares = np.array(state.get("shares") or [[*state["pending"], np.nan]])
         mine = self.shares.sum(0) if rank == 0 else np.zeros(3)
@@ -82,8 +82,11 @@ class Tally:
 
     def ran(self) -> list[dict[str, Any]]:
         """Where all steps were made (record.Segment), the first ones first."""
-        return [*self.earlier_attempts, self.this_attempt | {"seconds": round(self.trained() - self._began, 3)}]
+        return [
+            *self.earlier_attempts,
+            self.this_attempt | {"seconds": round(self.seconds_trained() - self._began, 3)},
+        ]
 
-    def trained(self) -> float:
+    def seconds_trained(self) -> float:
         """Seconds of training and its data, of all attempts up to the last checkpoint of each."""
         return self.seconds["train"] + self.seconds["data"]

@@ -54,8 +54,8 @@ def with_translations(
 ) -> dict:
     """Scored lines, with their best translations."""
     with of_weights(module.device):
-        found = module.backend.translate(module.transformer, batches, how)
-    return {line: replace(x, pieces=found[line].pieces, score=found[line].score) for line, x in local.items()}
+        best = module.backend.translate(module.transformer, batches, how)
+    return {line: replace(x, pieces=best[line].pieces, score=best[line].score) for line, x in local.items()}
 
 
 def all_lines(local: dict[int, Line], n: int) -> list[Line]:

@@ -49,9 +49,9 @@ class SentenceMasks:
             counter[:] = (0, sentence, step, place)
             self.philox.state = self.state
             count = first * math.prod(own)
-            drawn = self.philox.random_raw(-(-count // 4)).view(np.uint16)[:count].reshape(first, *own)
+            words = self.philox.random_raw(-(-count // 4)).view(np.uint16)[:count].reshape(first, *own)
             at: tuple[int | slice, ...] = (slice(None), row, *(slice(n) for n in own))
-            filled[at] = drawn
+            filled[at] = words
         return filled
 
     def masks(self, words: np.ndarray, dtype: torch.dtype, dropped: int | None = None) -> Tensor:
@@ -62,42 +62,42 @@ class SentenceMasks:
         keep = torch.empty(signed.shape, dtype=dtype)
         return torch.ge(signed, dropped - 32768, out=keep).mul_(65536 / (65536 - dropped))
 
-    def given(self, step: int, batch: Batch, model: SequenceModel, draw: Any = None) -> Given:
+    def of_micro_batch(self, step: int, batch: Batch, model: SequenceModel, draw: Any = None) -> Given:
         """Every mask of one micro-batch of optimizer step `step`. `draw` replaces `between`."""
-        found: Given = []
+        masks: Given = []
         if self.model.P_drop:
             sides = (draw or self.between)(step, batch, model.embedding_WD)
-            found += zip(model.dropouts(), model.arranged(batch, *(side.unbind(0) for side in sides)), strict=True)
-        return found + (self.within(step, batch, model) if self.model.drops_inside else [])
+            masks += zip(model.dropouts(), model.by_layer(batch, *(side.unbind(0) for side in sides)), strict=True)
+        return masks + (self.within(step, batch, model) if self.model.drops_inside else [])
 
     def between(self, step: int, batch: Batch, like: Tensor) -> tuple[Tensor, Tensor]:
         """Those of whole sub-layers, [streams, B, S, D] and [streams, B, T, D], in device and dtype of `like`."""
         S, T = batch.source_lengths_B, batch.target_lengths_B
-        drawn = (self.words(step, p, batch.index_B, self.streams[p], n, self.d_model) for p, n in ((0, S), (1, T)))
-        source, target = (self.masks(words, like.dtype).to(like.device) for words in drawn)
+        sides = (self.words(step, p, batch.index_B, self.streams[p], n, self.d_model) for p, n in ((0, S), (1, T)))
+        source, target = (self.masks(words, like.dtype).to(like.device) for words in sides)
         return source, target
 
     def within(self, step: int, batch: Batch, model: SequenceModel) -> Given:
         """Those within sub-layers (config: P_attention, P_ff)."""
         m, S, T, like = self.model, batch.source_lengths_B, batch.target_lengths_B, model.embedding_WD
 
-        def drawn(place: int, P: float, *sizes: int | np.ndarray) -> Iterable[Tensor]:
+        def draw(place: int, P: float, *sizes: int | np.ndarray) -> Iterable[Tensor]:
             words = self.words(step, place, batch.index_B, m.N, *sizes)
             return self.masks(words, like.dtype, round(65536 * P)).to(like.device).unbind(0)
 
-        found: Given = []
+        pairs: Given = []
         if m.P_attention and m.layer == "attention":
             two = ((ENCODER, model.encoder, S), (DECODER, model.decoder, T))
             for place, layers, n in ((ONE_STACK, model.decoder, S + T),) if m.one_stack else two:
-                masks = (model.widened(keep, batch) for keep in drawn(place, m.P_attention, m.h, n, n))
-                found += [(layer.self_attention.dropout, keep) for layer, keep in zip(layers, masks, strict=True)]
+                masks = (model.batch_mask(keep, batch) for keep in draw(place, m.P_attention, m.h, n, n))
+                pairs += [(layer.self_attention.dropout, keep) for layer, keep in zip(layers, masks, strict=True)]
         if m.P_attention and not m.one_stack:
-            of_memory = drawn(MEMORY, m.P_attention, m.h, T, S)
-            found += [(o.cross_attention.dropout, keep) for o, keep in zip(model.decoder, of_memory, strict=True)]
+            of_memory = draw(MEMORY, m.P_attention, m.h, T, S)
+            pairs += [(o.cross_attention.dropout, keep) for o, keep in zip(model.decoder, of_memory, strict=True)]
         if m.P_ff:
             width = FEED_FORWARDS.traits(m.feed_forward).width
             inner = m.d_ff if width is None else width(m)
-            sides = [drawn(FF_SOURCE, m.P_ff, S, inner), drawn(FF_TARGET, m.P_ff, T, inner)]
+            sides = [draw(FF_SOURCE, m.P_ff, S, inner), draw(FF_TARGET, m.P_ff, T, inner)]
             dropouts = [layer.feed_forward.dropout for layer in (*model.encoder, *model.decoder)]
-            found += zip(dropouts, model.arranged(batch, *sides), strict=True)
-        return found
+            pairs += zip(dropouts, model.by_layer(batch, *sides), strict=True)
+        return pairs

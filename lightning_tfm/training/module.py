@@ -22,7 +22,6 @@ from lightning_tfm.model.user_init import begin
 from lightning_tfm.registry import own_parts
 from lightning_tfm.training.backend import Backend, Draw
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, with_translations
-from lightning_tfm.training.lightning_log import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
 from lightning_tfm.training.masks import SentenceMasks
 from lightning_tfm.training.optimizers import limited_norm, make_optimizer
@@ -71,7 +70,7 @@ class TransformerModule(pl.LightningModule):
     def training_step(self, step: Step, batch_idx: int) -> None:
         t, optimizer = self.experiment.training, self.optimizers()
         assert not isinstance(optimizer, list)
-        logged = is_observed(self, step)
+        logged = self._is_logged(step)
         if logged:
             self.flush_losses()
         before = self.sums.copy()
@@ -85,13 +84,25 @@ class TransformerModule(pl.LightningModule):
                 self.flush_losses()
         self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted or logged)
         if logged:
-            log_step(self, step, self.sums - before)
+            self._log_step(step, self.sums - before)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step.step, self.experiment.model.d_model, t)
         optimizer.step()
         optimizer.zero_grad()
         if (step.step + 1) % self.pending.every == 0:
             self.flush_losses()
+
+    def _is_logged(self, step: Step) -> bool:
+        """Whether a logger of the user's Trainer takes this step; our own runs have none."""
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning's connector sets it
+        return bool(self.trainer.loggers and every) and (step.step + 1) % every == 0
+
+    def _log_step(self, step: Step, sums: np.ndarray) -> None:
+        """`sums`: this rank's loss and nll of the step, in nats. grad_norm is that before clipping. A collective."""
+        loss, nll = self.reduce(sums) / step.target_tokens
+        rate = learning_rate(step.step, self.experiment.model.d_model, self.experiment.training)
+        self.log("train_loss", float(loss), prog_bar=True)
+        self.log_dict({"train_nll": float(nll), "lr": rate, "grad_norm": float(self.grad_norm)})
 
     def batch_loss(self, step: int, batch: Batch) -> tuple[Tensor, Tensor]:
         """(smoothed loss, unsmoothed nll) of a micro-batch of optimizer step `step`, with its dropout, summed over its
@@ -103,7 +114,7 @@ class TransformerModule(pl.LightningModule):
         keyed = t.masks == "sentence"
         if own_parts(m) or (not keyed and (m.P_drop or m.drops_inside)):  # what draws by itself begins anew
             begin("device masks", t.seed, step, int(batch.index_B[0]))
-        masks = self.masks.given(step, batch, model, self._draw()) if keyed else []
+        masks = self.masks.of_micro_batch(step, batch, model, self._draw()) if keyed else []
         with masks_set(masks), self.backend.around():
             x_ND, y_N = self._target_rows(batch)
         return self.backend.loss(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)

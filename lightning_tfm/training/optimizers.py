@@ -93,14 +93,14 @@ def make_optimizer(model: nn.Module, t: Training) -> torch.optim.Optimizer:
     Raises UserError unless it ships or is the import path of a user-defined subclass of torch.optim.Optimizer that
     is constructed as `Class(model, training)`.
     """
-    found = OPTIMIZERS.find(t.optimizer, __name__)
-    if found.__module__.startswith("torch."):
+    cls = OPTIMIZERS.find(t.optimizer, __name__)
+    if cls.__module__.startswith("torch."):
         raise UserError(
             f"training.optimizer='{t.optimizer}' takes parameters, but is given the model and the settings here: "
             "derive a class from it whose constructor takes (model, training)"
         )
-    made: torch.optim.Optimizer = found(model, t)
-    return made
+    optimizer: torch.optim.Optimizer = cls(model, t)
+    return optimizer
 
 
 def limited_norm(parameters: Iterable[nn.Parameter], limit: float, wanted: bool) -> Tensor | float:

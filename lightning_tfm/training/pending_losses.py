@@ -33,8 +33,8 @@ class PendingLosses:
         kept, self._kept = self._kept, []
         if not kept:
             return
-        found = torch.stack([sums for *_, sums in kept]).cpu().numpy()
-        for (step, number, batch, _), sums in zip(kept, found, strict=True):
+        losses = torch.stack([sums for *_, sums in kept]).cpu().numpy()
+        for (step, number, batch, _), sums in zip(kept, losses, strict=True):
             if not np.isfinite(sums).all():
                 shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
                 raise NotFinite(f"the loss is {sums[0]} at step {step}, micro-batch {number} of shape {shape}")

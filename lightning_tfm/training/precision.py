@@ -75,7 +75,7 @@ def any_order() -> Iterator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
-def lowered(x: Tensor) -> Tensor:
+def as_autocast(x: Tensor) -> Tensor:
     """`x` as autocast passes it to a product; `x` itself outside autocast, and where it is not float32."""
     return x.to(lowered_dtype(x))
 

@@ -28,9 +28,9 @@ class Agreement(pl.Callback):
     def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
         if not (dist.is_available() and dist.is_initialized()):
             return
-        found: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(found, self.ours)
-        others = [rank for rank, value in enumerate(found) if value != found[0]]
+        digests: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(digests, self.ours)
+        others = [rank for rank, value in enumerate(digests) if value != digests[0]]
         if others:
             named = ", ".join(map(str, others))
             raise UserError(

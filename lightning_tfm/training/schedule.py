@@ -72,8 +72,8 @@ def learning_rate(step: int, d_model: int, t: Training) -> float:
 
 @lru_cache(maxsize=64)
 def _schedule(t: Training, d_model: int) -> Schedule:
-    found: type[Schedule] = SCHEDULES.find(t.schedule, __name__)
-    return found(t, d_model)
+    cls: type[Schedule] = SCHEDULES.find(t.schedule, __name__)
+    return cls(t, d_model)
 
 
 def check_schedule(t: Training, d_model: int) -> None:
@@ -81,9 +81,9 @@ def check_schedule(t: Training, d_model: int) -> None:
     does: at most a thousand steps, in order, and backwards of an object that is new."""
     named = f"training.schedule='{t.schedule}'"
     steps = sorted({1, t.steps, *range(1, t.steps + 1, -(-t.steps // 1000))})
-    found: type[Schedule] = SCHEDULES.find(t.schedule, __name__)
+    cls: type[Schedule] = SCHEDULES.find(t.schedule, __name__)
     try:
-        first, second = found(t, d_model), found(t, d_model)
+        first, second = cls(t, d_model), cls(t, d_model)
         rates = [first.rate(n) for n in steps]
         again = [second.rate(n) for n in reversed(steps)][::-1]
     except Exception as error:  # whatever a user-defined class may raise

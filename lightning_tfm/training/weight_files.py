@@ -25,7 +25,7 @@ END = b"PK\x05\x06"
 """begins the last 22 bytes of a zip archive without a comment"""
 
 
-def serialised(value: Any) -> io.BytesIO:
+def serialise(value: Any) -> io.BytesIO:
     """What `torch.save` writes, in memory: a copy of all tensors in `value`."""
     buffer = io.BytesIO()
     torch.save(value, buffer)
@@ -48,7 +48,7 @@ def seal(buffer: io.BytesIO, owner: str) -> memoryview:
 
 def write(value: Any, path: Path) -> None:
     """`torch.save` by way of memory. Raises OSError and leaves nothing where the disk is full."""
-    write_weights(serialised(value).getbuffer(), path)
+    write_weights(serialise(value).getbuffer(), path)
 
 
 def write_weights(data: memoryview, path: Path) -> None:
@@ -74,17 +74,17 @@ def verify(path: Path, run: str) -> bool:
         size = path.stat().st_size
         with path.open("rb") as file:
             file.seek(max(0, size - LONGEST))
-            found = re.search(COMMENT.pattern + rb"\Z", file.read())
-            if found is None:
+            comment = re.search(COMMENT.pattern + rb"\Z", file.read())
+            if comment is None:
                 return _whole_zip(path)
             file.seek(0)
             ours = _hash_of(file, size - 64)
     except OSError as error:
         raise DamagedFile(f"{path}: {error.strerror}") from None
-    if ours != found[2].decode():
+    if ours != comment[2].decode():
         raise DamagedFile(f"{path}: damaged: its checksum does not match its content")
-    if found[1].decode() != owner_of(path, run):
-        raise DamagedFile(f"{path}: another run's or another step's file: it calls itself {found[1].decode()}")
+    if comment[1].decode() != owner_of(path, run):
+        raise DamagedFile(f"{path}: another run's or another step's file: it calls itself {comment[1].decode()}")
     return True
 
 

@@ -15,11 +15,10 @@ from lightning_tfm.data.prepare import BUILDING, prepare
 from lightning_tfm.data.text import build as module
 from lightning_tfm.data.text import word_encoder
 from lightning_tfm.data.text.cleaning import Rules, Seen
-from lightning_tfm.data.text.split_writer import SplitWriter
 from lightning_tfm.data.text.tokenizer import Tokenizer
 from lightning_tfm.data.text.vocabulary import RESERVED, count_words, train_tokenizer
 from lightning_tfm.data.text.word_encoder import WordEncoder
-from lightning_tfm.data.token_store import Split, id_type
+from lightning_tfm.data.token_store import Split, SplitWriter, id_type
 from lightning_tfm.errors import UserError
 
 REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
@@ -35,22 +34,22 @@ BREAKS = {
 def test_each_rule(rule):
     settings, source, target = BREAKS[rule]
     rules = Rules(Data(**settings))
-    assert rules.broken((source, target)) == rule == rules.broken((target, source))
-    assert rules.broken(("a good line", "eine schöne Zeile – „ja“ für 5 €")) == ""
-    assert Rules(Data()).broken((source, target)) == ""
+    assert rules.broken_rule((source, target)) == rule == rules.broken_rule((target, source))
+    assert rules.broken_rule(("a good line", "eine schöne Zeile – „ja“ für 5 €")) == ""
+    assert Rules(Data()).broken_rule((source, target)) == ""
 
 
 def test_where_the_rules_begin():
-    assert Rules(Data(max_words=3)).broken(("a a a", "b")) == ""
+    assert Rules(Data(max_words=3)).broken_rule(("a a a", "b")) == ""
     ratio = Rules(Data(max_ratio=2.0))
-    assert ratio.broken(("a a a a a", "b")) == "" and ratio.broken(("a " * 10 + "a", "b b b b")) == ""
+    assert ratio.broken_rule(("a a a a a", "b")) == "" and ratio.broken_rule(("a " * 10 + "a", "b b b b")) == ""
 
 
 @pytest.mark.parametrize(
     "text", ["»Ça va?« – naïve", "Ärger, Öl, Übel, Straße", "“quoted” … ½ – ’s", "Ã la carte", "ÃO"]
 )
 def test_good_encodings_stay(text):
-    assert Rules(Data(check_encoding=True)).broken((text, text)) == ""
+    assert Rules(Data(check_encoding=True)).broken_rule((text, text)) == ""
 
 
 def test_duplicates_as_a_set_tells_them():

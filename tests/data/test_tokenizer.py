@@ -14,7 +14,7 @@ from lightning_tfm.config import Data, Evaluation, Experiment
 from lightning_tfm.config_validation import check
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.text.adhoc_split import TextSet
-from lightning_tfm.data.text.tokenizer import Tokenizer, joined, spaced
+from lightning_tfm.data.text.tokenizer import Tokenizer, join_pieces, tabs_as_spaces
 from lightning_tfm.data.text.vocabulary import LONGEST_WORD, RESERVED, count_words, read_vocabulary, train_tokenizer
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.rescore import PAPER, with_measures
@@ -75,7 +75,7 @@ def test_counts_train_the_same_vocabulary_as_sentences(normalization, byte_fallb
     lines = LINES + ODD
     size = 100 + 256 * byte_fallback
     data = Data(vocab_size=size, normalization=normalization, byte_fallback=byte_fallback)
-    sentences = train_on_sentences([spaced(line) for line in lines], data)
+    sentences = train_on_sentences([tabs_as_spaces(line) for line in lines], data)
     assert vocabulary(train_on_counts(lines, data)) == vocabulary(sentences)
 
 
@@ -88,7 +88,7 @@ def test_any_text_trains_the_same_vocabulary(extra, normalization):
     lines = LINES + extra
     data = Data(vocab_size=70, normalization=normalization)
     assert vocabulary(train_on_counts(lines, data)) == vocabulary(
-        train_on_sentences([spaced(line) for line in lines], data)
+        train_on_sentences([tabs_as_spaces(line) for line in lines], data)
     )
 
 
@@ -225,7 +225,7 @@ def test_what_is_missing_or_contradictory(data, tmp_path):
 
 
 def test_joined_pieces():
-    assert joined("unter@@ bro@@ chen x@@") == "unterbrochen x" and joined("a@@b @@ c") == "a@@b c"
+    assert join_pieces("unter@@ bro@@ chen x@@") == "unterbrochen x" and join_pieces("a@@b @@ c") == "a@@b c"
 
 
 def test_moses_tokens_are_not_tokenised_again():

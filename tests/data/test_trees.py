@@ -16,7 +16,7 @@ from lightning_tfm.data.sources.files import make_corpus
 from lightning_tfm.data.treebank import Tree, pair, read_trees
 from lightning_tfm.data.trees import HELD_OUT, LONGEST, Treebank
 from lightning_tfm.errors import UserError
-from lightning_tfm.parseval import parsed
+from lightning_tfm.parseval import parse_tree
 from lightning_tfm.testing import CorpusSuite
 
 WSJ = """
@@ -128,7 +128,7 @@ def test_the_built_in_treebank_has_its_sizes_and_no_sentence_twice(built_in):
 def test_its_lines_are_trees_over_their_words(built_in):
     for found in built_in.values():
         for words, tree in found:
-            made = parsed(tree)
+            made = parse_tree(tree)
             assert made is not None and len(made.words) == words.count(" ") + 1
 
 

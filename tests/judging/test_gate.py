@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.judging.gate import shares
+from lightning_tfm.judging.gate import level_shares
 from lightning_tfm.study.sequential import LATE
 
 METRIC = ["--metric", "acc:higher:0.5"]
@@ -41,8 +41,8 @@ def test_exit_codes(tmp_path, capsys):
 
 
 def test_looks_share_the_level_as_a_study_shares_it():
-    assert shares([5, 8, 12]) == pytest.approx(LATE)
-    assert [sum(shares(range(5, 5 + k))) for k in (1, 2, 3, 4, 6)] == pytest.approx([1] * 5)
+    assert level_shares([5, 8, 12]) == pytest.approx(LATE)
+    assert [sum(level_shares(range(5, 5 + k))) for k in (1, 2, 3, 4, 6)] == pytest.approx([1] * 5)
 
 
 def test_looks_are_declared_once_kept_and_repeated_for_nothing(tmp_path, capsys):

@@ -16,20 +16,20 @@ import lightning_tfm
 from benchmarks import judge as simulated
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
-from lightning_tfm.judging.scores import Scores, aim, gathered
-from lightning_tfm.judging.verdicts import Judgement, judged
+from lightning_tfm.judging.scores import Scores, aim, scores_of
+from lightning_tfm.judging.verdicts import Judgement, judgement_of
 from lightning_tfm.report.stats import base_alone
 from lightning_tfm.report.stats.statistics import LEAST
 
 
 def made(rows: dict[str, list[float]], metric: str = "loss:lower", **options: object) -> Judgement:
-    return judged(scores_of(rows, metric), [aim(metric)], **options)  # type: ignore[arg-type]
+    return judgement_of(scores_with(rows, metric), [aim(metric)], **options)  # type: ignore[arg-type]
 
 
-def scores_of(rows: dict[str, list[float]], metric: str = "loss:lower") -> Scores:
+def scores_with(rows: dict[str, list[float]], metric: str = "loss:lower") -> Scores:
     one = aim(metric)
     records = [{"row": row, "seed": s, one.name: x} for row, values in rows.items() for s, x in enumerate(values)]
-    return gathered("scores", enumerate(records, 1), [one], "row", "seed")
+    return scores_of("scores", enumerate(records, 1), [one], "row", "seed")
 
 
 def normal(mean: float, n: int = 8, seed: int = 1) -> list[float]:
@@ -46,7 +46,7 @@ def words(judgement: Judgement) -> dict[str, str]:
 def test_words_go_by_direction_and_by_margin():
     assert words(made(THREE)) == {"base": "", "good": "better", "bad": "worse", "same": "undecided"}
     assert words(made(THREE, "loss:lower:0.5"))["same"] == "practically equal"
-    higher = judged(scores_of(THREE), [replace(aim("loss:higher"))])
+    higher = judgement_of(scores_with(THREE), [replace(aim("loss:higher"))])
     assert words(higher)["good"] == "worse"
 
 
@@ -179,9 +179,20 @@ def test_the_command_prints_every_format_and_writes_page_and_pictures(tmp_path: 
     assert {one["row"] for one in json.loads(said["json"])["rows"]} == set(THREE)
     assert main([*asked, "--format", "html", "--figures", str(tmp_path / "fig")]) == 0
     page = (tmp_path / "judge.html").read_text()
-    assert 'class="forest"' in page and "Of 3 changes" in page, "what was found is said over the figure"
+    assert 'class="forest on-screens"' in page and "Of 3 changes" in page, "what was found is said over the figure"
     assert page.count("<svg") >= 2 and "practically equal" in page
     assert {file.name for file in (tmp_path / "fig").iterdir()} == {"forest-loss.svg", "seeds.svg"}
+
+
+def test_colours_are_for_terminals_that_want_them(tmp_path: Path, capsys, monkeypatch):
+    path = tmp_path / "scores.csv"
+    path.write_text("row,seed,loss\n" + "\n".join(f"{r},{s},{x}" for r, of in THREE.items() for s, x in enumerate(of)))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for environment, coloured in (({"TERM": "xterm"}, True), ({"NO_COLOR": "1"}, False)):
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        [monkeypatch.setenv(name, value) for name, value in environment.items()]
+        assert main(["judge", str(path), "--metric", "loss:lower"]) == 0
+        assert ("\033[" in capsys.readouterr().out) == coloured
 
 
 def test_the_how_to_shows_what_is_printed(capsys):
@@ -263,6 +274,8 @@ def test_published_numbers_have_the_words_for_that(tmp_path: Path, capsys):
         assert main(asked) == 0
         found = {one["row"]: one["verdict"] for one in json.loads(capsys.readouterr().out)["rows"]}
         assert [found["good"], found["bad"]] == words
+    assert main(asked[:-2]) == 0
+    assert "1 goes the way of the published numbers, 1 against it" in " ".join(capsys.readouterr().out.split())
     published.write_text("row,loss\nbase,5\ngood,nan\n")
     assert main(asked) == 2 and "row 'good': loss is no finite number" in capsys.readouterr().err
     published.write_text("row,loss\ngood,4\n")

@@ -97,7 +97,7 @@ def test_it_is_the_computation_by_hand_of_every_pair_alone(stack, wet):
     source, target = pad([s for s, _ in PAIRS]), pad([t for _, t in PAIRS])
     batch = batch_of(PAIRS, [4, 2, 9])
     sides = SentenceMasks(model.config, 3).between(7, batch, model.embedding_WD) if wet else None
-    keeps = model.arranged(batch, *(side.unbind(0) for side in sides)) if sides else []
+    keeps = model.by_layer(batch, *(side.unbind(0) for side in sides)) if sides else []
     with masks_set(list(zip(model.dropouts() if sides else [], keeps, strict=True))):
         found = model(source, target)
     assert found.shape == (*target.shape, V)

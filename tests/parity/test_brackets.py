@@ -7,7 +7,7 @@ import pytest
 
 from lightning_tfm.corpus_metrics import Exact
 from lightning_tfm.errors import UserError
-from lightning_tfm.parseval import F1, IllFormed, Precision, Recall, parsed
+from lightning_tfm.parseval import F1, IllFormed, Precision, Recall, parse_tree
 
 PYEVALB = json.loads(Path(__file__).with_name("brackets.json").read_text())
 
@@ -78,4 +78,4 @@ def test_references_that_are_no_trees_are_refused():
     for line in ("Do kitpris dordaukdot nit.", "", "S XX"):
         with pytest.raises(UserError, match="line 2 of the references is not one"):
             F1(["S XX /S", line], "")
-    assert parsed("S -LRB- XX /-LRB- /S").brackets == {("-LRB-", 0, 1): 1, ("S", 0, 1): 1}
+    assert parse_tree("S -LRB- XX /-LRB- /S").brackets == {("-LRB-", 0, 1): 1, ("S", 0, 1): 1}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli.follow.status import as_text, labelled, short
+from lightning_tfm.cli.follow.status import as_text, short, with_labels
 from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
@@ -256,7 +256,7 @@ def test_rows_go_by_their_labels_with_their_codes_beside_them():
     cells = [CellState(Cell("A-h1", seed, "0" * 64, 1.0), state, "out of memory") for seed, state in ((1, "failed"),)]
     cells.append(CellState(Cell("A-h1", 2, "1" * 64, 1.0), "waiting"))
     found = StudyState("made", cells=cells, best=Best("A-h1", None, "dev/ppl", 2.5))
-    head, failed, waiting = as_text("made", labelled(found, {"A-h1": "one head"})).splitlines()
+    head, failed, waiting = as_text("made", with_labels(found, {"A-h1": "one head"})).splitlines()
     assert head.endswith("best: dev/ppl 2.5 (one head (A-h1))") and waiting == "waiting  A-h1/2"
     assert failed == "failed   one head (A-h1) seed 1  out of memory"
 

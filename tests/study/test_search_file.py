@@ -21,7 +21,7 @@ from lightning_tfm.study.search import Search
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study_file import load, save
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid, read_search
-from lightning_tfm.yaml_files import shipped
+from lightning_tfm.yaml_files import shipped_folder
 from tests.helpers.launching import launch
 from tests.queue.test_sampling import search, train
 
@@ -151,7 +151,7 @@ def test_a_damaged_journal_is_left_alone(tmp_path: Path, capsys) -> None:
 
 
 def test_label_smoothing_searched_by_perplexity_is_warned_of(tmp_path: Path) -> None:
-    text = shipped("sweeps").joinpath("search.yaml").read_text().replace("model.P_drop:", "training.eps_ls:")
+    text = shipped_folder("sweeps").joinpath("search.yaml").read_text().replace("model.P_drop:", "training.eps_ls:")
     (tmp_path / "f.yaml").write_text(text)
     file, base = read_search(tmp_path / "f.yaml"), Experiment()
     made = Search(
@@ -166,7 +166,7 @@ def test_label_smoothing_searched_by_perplexity_is_warned_of(tmp_path: Path) -> 
 
 def test_what_a_pruner_will_see_is_said(tmp_path: Path) -> None:
     def said(warmup: str, beside: str = "") -> str:
-        text = shipped("sweeps").joinpath("search.yaml").read_text()
+        text = shipped_folder("sweeps").joinpath("search.yaml").read_text()
         file = read(tmp_path, text.replace("min: 100, max: 1000", warmup), beside)
         base = load_experiment("experiments/miniature.yaml")
         made = Search(

@@ -31,7 +31,7 @@ from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.data.wmt import download
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.sweeps import is_search, read_sweep
-from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
+from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped_folder
 from tests.helpers.calling import Call
 from tests.helpers.documents import load
 from tests.helpers.tiny import WORDS, write_corpus, write_lines
@@ -515,10 +515,10 @@ def test_every_command_is_listed_and_nothing_else():
 
 
 def test_every_shipped_file_is_listed():
-    experiments = {path.name for path in shipped("experiments").glob("*.yaml")}
+    experiments = {path.name for path in shipped_folder("experiments").glob("*.yaml")}
     assert experiments == EXPERIMENTS.keys() | ROWS.keys()
-    beside = {path.name for path in shipped("sweeps").glob("*.study.yaml")}  # read with the sweep of their name
-    assert {path.name for path in shipped("sweeps").glob("*.yaml")} == SWEEPS.keys() | beside
+    beside = {path.name for path in shipped_folder("sweeps").glob("*.study.yaml")}  # read with the sweep of their name
+    assert {path.name for path in shipped_folder("sweeps").glob("*.yaml")} == SWEEPS.keys() | beside
     assert set(ROWS.values()) <= SWEEPS.keys()
 
 
@@ -542,7 +542,7 @@ class Place:
         for name in ("multi30k", "wmt-news", "tatoeba-en-de", "manpages-en-fr"):
             (folder / "data" / name).symlink_to("tiny")
         (folder / "sweeps").mkdir()
-        sweep = yaml.safe_load((shipped("sweeps") / "table3.yaml").read_text())
+        sweep = yaml.safe_load((shipped_folder("sweeps") / "table3.yaml").read_text())
         sweep["parameters"]["row"]["values"] = ["base", "A-h1", "E-learned"]
         (folder / "sweeps" / "table3.yaml").write_text(yaml.safe_dump(sweep))
         options = iter(SHORT.split())
@@ -550,7 +550,7 @@ class Place:
         for section, name in (option.removeprefix("--").split(".") for option in options):
             short.setdefault(section, {})[name] = yaml.safe_load(next(options))
         (folder / "short.yaml").write_text(yaml.safe_dump(short))
-        demo = yaml.safe_load((shipped("experiments") / "demo.yaml").read_text())  # it takes no options
+        demo = yaml.safe_load((shipped_folder("experiments") / "demo.yaml").read_text())  # it takes no options
         demo["data"] |= {"pairs": 300, "vocab_size": 300}
         demo["training"]["warmup"] = 2
         demo["miniature"] |= {"width": 16, "steps": 25000}
@@ -658,7 +658,7 @@ def of_experiment(name: str) -> str:
 
 
 def of_sweep(name: str) -> str:
-    path = shipped("sweeps") / name
+    path = shipped_folder("sweeps") / name
     return f"lightning-tfm {'tune' if is_search(read_yaml(path)) else 'sweep'} {path}"
 
 
@@ -878,7 +878,7 @@ def test_mentioned(code):
 def heads() -> list[tuple[str, str]]:
     """File and command of each line in the head of a shipped file that says how it is run; brackets are optional."""
     found = []
-    for path in sorted(path for folder in FOLDERS for path in shipped(folder).glob("*.yaml")):
+    for path in sorted(path for folder in FOLDERS for path in shipped_folder(folder).glob("*.yaml")):
         for line in re.findall(r"^# (?:Command|Ours) +(.*)$", path.read_text(), re.MULTILINE):
             parts = re.sub(r"\(.*?\)|[\[\]]", "", line).split(";")
             found += [(path.name, part.strip().removeprefix("all rows: ")) for part in parts]

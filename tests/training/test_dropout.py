@@ -205,7 +205,7 @@ def test_masks_between_sub_layers_stay_as_they_are():
     """Under counter words of their own."""
     model, one = make_model(Model(**DROPPING), 31), batch([0, 1], SHORT)
     formula = SentenceMasks(model.config, 3)
-    every = formula.given(5, one, model)
+    every = formula.of_micro_batch(5, one, model)
     between = [keep for side in formula.between(5, one, torch.empty(0)) for keep in side]
     assert all(torch.equal(keep, wanted) for (_, keep), wanted in zip(every, between, strict=False))
     assert [dropout for dropout, _ in every[: len(between)]] == model.dropouts()

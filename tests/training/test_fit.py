@@ -385,7 +385,7 @@ def test_a_process_ends_in_peace_while_a_step_is_made_ahead():
 def test_a_batch_travels_in_one_piece(flattened, monkeypatch):
     """A CPU stands for the device: what is cut from the one buffer is what was put in."""
     batch = loader().step(2).micro[0]
-    batch = batch.flattened(False) if flattened else batch
+    batch = batch.with_buffer(False) if flattened else batch
     copies = []
     copy = torch.Tensor.to
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *where, **how: copies.append(how) or copy(self, "cpu"))

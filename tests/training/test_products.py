@@ -67,7 +67,7 @@ class Doubled(torch.nn.Module):
         return 2 * weight
 
 
-def normed(linear):
+def apply_norm(linear):
     found = torch.nn.utils.weight_norm(linear)
     found.weight_g.data.mul_(3)  # as after load_state_dict: the weight of the last forward is not the one of the next
     return found
@@ -87,7 +87,7 @@ def test_a_linear_map_of_the_users_own_stays_the_function_that_it_is(own):
     make = {
         "subclass": lambda: Halved(8, 8),
         "parametrized": lambda: parametrize.register_parametrization(torch.nn.Linear(8, 8), "weight", Doubled()),
-        "hook": lambda: normed(torch.nn.Linear(8, 8)),
+        "hook": lambda: apply_norm(torch.nn.Linear(8, 8)),
         "instance": lambda: shifted(torch.nn.Linear(8, 8)),
     }[own]
     model, x = torch.nn.Sequential(make(), torch.nn.ReLU(), torch.nn.Linear(8, 8)), torch.randn(5, 8)

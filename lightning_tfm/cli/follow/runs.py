@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import check_action, make_parser, parse_plain
-from lightning_tfm.cli.terminal import aligned, fit_width
+from lightning_tfm.cli.terminal import align, fit_width
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import OF_TEXT, PRINTED, Metric, chief
 from lightning_tfm.plural_words import plural
@@ -57,7 +57,7 @@ def _act(action: str, root: Path, options: dict[str, Any]) -> str:
     try:
         match action:
             case "retry":
-                return _retried(housekeeping.retry(root, options["run"], options["storage"]))
+                return _retry_text(housekeeping.retry(root, options["run"], options["storage"]))
             case "remove":
                 return f"removed {housekeeping.remove(root, options['run'], options['force'])}"
             case "gc":
@@ -80,43 +80,43 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     seen = board.look()
     keep(board)
     known, runs = fields(seen), seen.scored
-    found, named = find_runs(options["run"], known, runs)
+    matches, named = find_runs(options["run"], known, runs)
     more = [find_field(name.strip(), known) for name in options["columns"].split(",") if name.strip()]
     columns = list(dict.fromkeys([known[name] for name in SHOWN] + named + more))
-    lines = [[field.of(run) for field in columns] for run in found]
+    lines = [[field.of(run) for field in columns] for run in matches]
     if options["json"]:
         plain = [dict(zip((field.name for field in columns), values, strict=True)) for values in lines]
         return json.dumps(infinite_as_text(plain), indent=1)
-    if not found:
+    if not matches:
         return f"none of {plural(len(runs), 'run')}"
     rows = [[field.name for field in columns]]
-    for run, values in zip(found, lines, strict=True):
+    for run, values in zip(matches, lines, strict=True):
         miniature = seen.miniature(run.name)
         rows.append([typed(field, value, miniature) for field, value in zip(columns, values, strict=True)])
-    return fit_width(f"{aligned(rows)}\n{len(found)} of {plural(len(runs), 'run')}", indent=18)
+    return fit_width(f"{align(rows)}\n{len(matches)} of {plural(len(runs), 'run')}", indent=18)
 
 
 SHOWN = ("run", "state", *PRINTED, "study", "row", "seed")
 """fields that are shown of every run found"""
 
 
-def _retried(queued: int) -> str:
+def _retry_text(queued: int) -> str:
     if not queued:
         return "no study holds such a failed cell: nothing to queue again"
     return f"{plural(queued, 'cell')} queued; to run what is queued, repeat the command that started the study"
 
 
-def _list(found: list[Any], as_json: bool) -> str:
+def _list(runs: list[Any], as_json: bool) -> str:
     if as_json:
-        plain = [{**one, OF_TEXT.name: None, **own} for one in map(asdict, found) for own in [one.pop("scores")]]
+        plain = [{**one, OF_TEXT.name: None, **own} for one in map(asdict, runs) for own in [one.pop("scores")]]
         return json.dumps(infinite_as_text(plain), indent=1)
-    if not found:
+    if not runs:
         return "no runs"
-    metrics = [*dict.fromkeys(chief(info.scores) for info in found if info.scores)]
-    metrics = metrics or [OF_TEXT] * any(info.state != "finished" for info in found)
+    metrics = [*dict.fromkeys(chief(info.scores) for info in runs if info.scores)]
+    metrics = metrics or [OF_TEXT] * any(info.state != "finished" for info in runs)
     heads = ("run", "state", "date", "step", "dev PPL", *(metric.label for metric in metrics), "size", "study/row/seed")
-    rows = [heads, *(_row(info, metrics) for info in found)]
-    return fit_width(aligned(rows, right=range(3, len(heads) - 1)), indent=18)
+    rows = [heads, *(_row(info, metrics) for info in runs)]
+    return fit_width(align(rows, right=range(3, len(heads) - 1)), indent=18)
 
 
 def _row(info: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.output import say_hidden
-from lightning_tfm.cli.terminal import aligned, fit_width
+from lightning_tfm.cli.terminal import align, fit_width
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.study_file import load
@@ -48,14 +48,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.watch.study_state import Watch
 
     if not has_queue(root, name, options["storage"]) and (
-        found := state_without_queue(study := load(root, name), root, Runs(root))
+        state := state_without_queue(study := load(root, name), root, Runs(root))
     ):
-        _show(name, found, options["json"], study)
+        _show(name, state, options["json"], study)
         say_hidden(study, root)
         return 0
     queue = open_queue(root, name, options["storage"])
-    known = queue.noted("definition") is not None or (root / "studies" / name / "study.json").is_file()
-    watch = Watch(root, study=study_of(queue, root) if known else None)
+    defined = queue.noted("definition") is not None or (root / "studies" / name / "study.json").is_file()
+    watch = Watch(root, study=study_of(queue, root) if defined else None)
     if options["watch"]:
         follow(queue, watch, View(name, sys.stdout), every=0.1)
         return 0
@@ -65,36 +65,36 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def _show(name: str, found: "StudyState", json_asked: bool, study: "Study | None") -> None:
+def _show(name: str, state: "StudyState", json_asked: bool, study: "Study | None") -> None:
     if study is not None and (words := earlier_words(study.classes)):
         print(f"{name}: {words}", file=sys.stderr)
     labels = {row.name: row.label for row in getattr(study, "rows", []) if row.label}
-    print(as_json(name, found) if json_asked else fit_width(as_text(name, labelled(found, labels)), indent=9))
+    print(as_json(name, state) if json_asked else fit_width(as_text(name, with_labels(state, labels)), indent=9))
 
 
-def labelled(found: "StudyState", labels: Mapping[str, str]) -> "StudyState":
+def with_labels(state: "StudyState", labels: Mapping[str, str]) -> "StudyState":
     """Rows by their labels with their codes beside them; where they wait, they are many, and codes are enough."""
 
     def called(row: str) -> str:
         return f"{labels[row]} ({row})" if row in labels else row
 
-    running = [replace(r, row=called(r.row)) for r in found.running]
-    best = found.best and replace(found.best, row=called(found.best.row))
+    running = [replace(r, row=called(r.row)) for r in state.running]
+    best = state.best and replace(state.best, row=called(state.best.row))
     cells = [
-        s if s.state == "waiting" else replace(s, cell=replace(s.cell, row=called(s.cell.row))) for s in found.cells
+        s if s.state == "waiting" else replace(s, cell=replace(s.cell, row=called(s.cell.row))) for s in state.cells
     ]
-    return replace(found, running=running, best=best, cells=cells)
+    return replace(state, running=running, best=best, cells=cells)
 
 
 def _list(root: Path, json_asked: bool) -> int:
     from lightning_tfm.queue.studies import list_studies
 
-    found = list_studies(root)
+    studies = list_studies(root)
     if json_asked:
-        print(json.dumps(infinite_as_text([asdict(info) for info in found]), indent=1))
-    elif found:
-        rows = [("study", "kind", "runs", "state", "last written", ""), *map(_row, found)]
-        print(fit_width(aligned(rows, right=[2]), indent=4))
+        print(json.dumps(infinite_as_text([asdict(info) for info in studies]), indent=1))
+    elif studies:
+        rows = [("study", "kind", "runs", "state", "last written", ""), *map(_row, studies)]
+        print(fit_width(align(rows, right=[2]), indent=4))
     else:
         print(f"no studies in {root / 'studies'}; start one with: lightning-tfm sweep sweeps/table3.yaml")
     return 0
@@ -112,38 +112,38 @@ def _row(info: "StudyInfo") -> tuple[str, ...]:
     return name, info.kind, f"{info.counts.get('finished', 0)} of {info.whole}", info.state, when, more
 
 
-def as_json(name: str, found: "StudyState") -> str:
-    live = dict(zip((id(s) for s in found.cells if s.state == "running"), found.running, strict=True))
+def as_json(name: str, state: "StudyState") -> str:
+    live = dict(zip((id(s) for s in state.cells if s.state == "running"), state.running, strict=True))
     whole: dict[str, Any] = {
         "study": name,
-        "counts": found.counts,
-        "diverged": found.diverged,
-        "to be proposed": found.coming,
+        "counts": state.counts,
+        "diverged": state.diverged,
+        "to be proposed": state.coming,
     }
-    whole |= {"seconds_left": found.left.seconds if found.left else None}
-    whole |= {"at_least": bool(found.left and found.left.at_least), "share": round(found.share, 4)}
-    whole |= {"best": asdict(found.best) if found.best else None}
-    whole |= {"cells": [_cell(s, live.get(id(s))) for s in found.cells]}
+    whole |= {"seconds_left": state.left.seconds if state.left else None}
+    whole |= {"at_least": bool(state.left and state.left.at_least), "share": round(state.share, 4)}
+    whole |= {"best": asdict(state.best) if state.best else None}
+    whole |= {"cells": [_cell(s, live.get(id(s))) for s in state.cells]}
     return json.dumps(infinite_as_text(whole), indent=1)
 
 
 def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
     from lightning_tfm.watch.study_state import state_word
 
-    found: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": state_word(state.state)}
+    line: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": state_word(state.state)}
     if state.cell.more:
-        found |= {"runs": {str(run.seed): run.training_hash[:16] for run in state.cell.runs}}
-    found |= {"run": state.cell.training_hash[:16], "attempt": state.attempt, "reason": state.reason}
-    found |= {"values": list(state.values), "owner": state.owner.to_dict() if state.owner else None}
+        line |= {"runs": {str(run.seed): run.training_hash[:16] for run in state.cell.runs}}
+    line |= {"run": state.cell.training_hash[:16], "attempt": state.attempt, "reason": state.reason}
+    line |= {"values": list(state.values), "owner": state.owner.to_dict() if state.owner else None}
     if state.cell.change:
-        found["parameters"] = state.cell.change
+        line["parameters"] = state.cell.change
     if running is not None:
         keys = ("step", "steps", "tokens_per_second", "phase", "loss", "ppl", "best_ppl")
-        found |= {"running_seed": running.seed} if state.cell.more else {}
-        found |= {key: getattr(running.run, key) for key in keys}
-        found["seconds_left"] = running.run.left.seconds if running.run.left else None
-        found |= {"damaged_lines": running.run.damaged} if running.run.damaged else {}
-    return found
+        line |= {"running_seed": running.seed} if state.cell.more else {}
+        line |= {key: getattr(running.run, key) for key in keys}
+        line["seconds_left"] = running.run.left.seconds if running.run.left else None
+        line |= {"damaged_lines": running.run.damaged} if running.run.damaged else {}
+    return line
 
 
 def short(row: str) -> str:
@@ -151,20 +151,20 @@ def short(row: str) -> str:
     return re.sub(r"(^|, )\w+=", "·", row).lstrip("·")
 
 
-def as_text(name: str, found: "StudyState") -> str:
+def as_text(name: str, state: "StudyState") -> str:
     from lightning_tfm.queue.view import head, run_line
 
-    lines = [head(name, found)]
-    for r in found.running:
+    lines = [head(name, state)]
+    for r in state.running:
         where = f"  {r.owner.host}:{r.owner.pid}" if r.owner else ""
         lines.append(f"running  {run_line(r, f'{r.row} seed {r.seed}')}{where}")
     lines += [
         f"{word:7}  {s.cell.row} seed {s.cell.seed}  {s.reason}"
         for word in ("failed", "damaged", "interrupted", "waiting")
-        for s in found.cells
+        for s in state.cells
         if s.state == word and (s.reason or word != "waiting")
     ]
-    waiting = [f"{short(s.cell.row)}/{s.cell.seed}" for s in found.cells if s.state == "waiting" and not s.reason]
+    waiting = [f"{short(s.cell.row)}/{s.cell.seed}" for s in state.cells if s.state == "waiting" and not s.reason]
     if waiting:
         lines.append(f"waiting  {', '.join(waiting[:12])}{' …' if len(waiting) > 12 else ''}")
     return "\n".join(lines)

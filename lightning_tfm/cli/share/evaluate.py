@@ -46,14 +46,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     if settings.hardware.threads:
         torch.set_num_threads(settings.hardware.threads)
-    asked = experiment.evaluation.weights
-    for weights in sorted({asked, "last", "average"} if experiment.training.average_last else {asked}, reverse=True):
+    chosen = experiment.evaluation.weights
+    for weights in sorted({chosen, "last", "average"} if experiment.training.average_last else {chosen}, reverse=True):
         how = replace(experiment, evaluation=replace(experiment.evaluation, weights=weights))
         score, path = score_set(folder, how, name)
         print(f"{which} ({name}): {in_print(score)}, {weights} weights: {path}")
-        own = {} if (found := OF_TEXT.of(score)) is None else {OF_TEXT.name: Measure(found, score.signature)}
-        for measure, one in (own | score.measures).items():
-            print(f"  {measure:10} {one.value:6.2f}  {one.signature}")
+        own = {} if (bleu := OF_TEXT.of(score)) is None else {OF_TEXT.name: Measure(bleu, score.signature)}
+        for measure, added in (own | score.measures).items():
+            print(f"  {measure:10} {added.value:6.2f}  {added.signature}")
     return 0
 
 

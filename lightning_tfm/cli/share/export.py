@@ -20,15 +20,15 @@ ABOUT = (
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    return _records(verb, argv) if _format_asked(argv) in RECORDS else _weights(verb, argv)
+    return _records(verb, argv) if _format_of(argv) in RECORDS else _weights(verb, argv)
 
 
-def _format_asked(argv: Sequence[str]) -> str:
+def _format_of(argv: Sequence[str]) -> str:
     """The format, looked up before there is a parser: weights take an experiment's options, records do not."""
-    found = ""
+    kind = ""
     for token, following in zip(argv, [*argv, ""][1:], strict=True):
-        found = following if token == "--to" else token[5:] if token.startswith("--to=") else found
-    return found
+        kind = following if token == "--to" else token[5:] if token.startswith("--to=") else kind
+    return kind
 
 
 def _add_formats(parser: Parser) -> None:

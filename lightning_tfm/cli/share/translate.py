@@ -36,18 +36,18 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if not 1 <= options["n_best"] <= experiment.evaluation.beam:
         raise UserError(f"--n_best={options['n_best']}: from 1 to evaluation.beam={experiment.evaluation.beam}")
 
-    from lightning_tfm.inference.translate import opened, translate
+    from lightning_tfm.inference.translate import open_trained, translate
 
     with ExitStack() as stack:
         source, target = _open(options, stack)
-        began = shown = time.monotonic()
+        began = last_line = time.monotonic()
         try:
-            start = partial(opened, folder, experiment, hardware, options["packed"])
-            for number, found in enumerate(translate(start, hardware.devices, source, options["n_best"]), 1):
-                _write(target, number, found, options)
-                if time.monotonic() - shown > PROGRESS and (options["to"] or not sys.stdout.isatty()):
-                    shown = time.monotonic()
-                    print(f"{number} lines, {number / (shown - began):.1f} a second", file=sys.stderr, flush=True)
+            start = partial(open_trained, folder, experiment, hardware, options["packed"])
+            for number, translations in enumerate(translate(start, hardware.devices, source, options["n_best"]), 1):
+                _write(target, number, translations, options)
+                if time.monotonic() - last_line > PROGRESS and (options["to"] or not sys.stdout.isatty()):
+                    last_line = time.monotonic()
+                    print(f"{number} lines, {number / (last_line - began):.1f} a second", file=sys.stderr, flush=True)
         except UnicodeDecodeError as error:
             raise UserError(f"{options['input'] or 'standard input'} is not UTF-8 ({error.reason})") from error
     return 0
@@ -69,12 +69,12 @@ def _open(options: dict[str, Any], stack: ExitStack) -> tuple[TextIO, TextIO]:
     return source or sys.stdin, target or sys.stdout
 
 
-def _write(target: TextIO, number: int, found: "list[Translation]", options: dict[str, Any]) -> None:
+def _write(target: TextIO, number: int, translations: "list[Translation]", options: dict[str, Any]) -> None:
     flush = target is sys.stdout and target.isatty()
     if options["n_best"] > 1:
-        for translation in found:
+        for translation in translations:
             print(f"{number} ||| {translation.text} ||| {translation.score:.6f}", file=target, flush=flush)
     elif options["scores"]:
-        print(f"{found[0].score:.6f}\t{found[0].text}", file=target, flush=flush)
+        print(f"{translations[0].score:.6f}\t{translations[0].text}", file=target, flush=flush)
     else:
-        print(found[0].text, file=target, flush=flush)
+        print(translations[0].text, file=target, flush=flush)

@@ -79,5 +79,5 @@ def _cell_of(run: Path) -> "Cell":
     identity, experiment = read_json(run / "identity.json"), read_json(run / "experiment.json")
     if identity is None or experiment is None:
         raise UserError(f"{run}: identity.json or experiment.json is missing: not a run")
-    asked = RunFolder(run.parent.parent, run.name).read_called()
-    return Cell(asked.row if asked else "experiment", experiment["training"]["seed"], training_hash(identity), 1.0)
+    called = RunFolder(run.parent.parent, run.name).read_called()
+    return Cell(called.row if called else "experiment", experiment["training"]["seed"], training_hash(identity), 1.0)

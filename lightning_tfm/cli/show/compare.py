@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
-from lightning_tfm.cli.formats import OF_ANALYSES, add_format
-from lightning_tfm.cli.output import deliver
-from lightning_tfm.cli.terminal import reading
+from lightning_tfm.cli.output import OF_ANALYSES, add_format, deliver
+from lightning_tfm.cli.terminal import say_reading
 from lightning_tfm.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -42,12 +41,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.study.study_file import folder_of, load
 
     for root, name in places:
-        reading(load(root, name))
+        say_reading(load(root, name))
     from lightning_tfm.report.build import make
 
     reports = [make(name, root) for root, name in places]
-    said = _analysed(verb, reports, options)
-    return deliver(said, options, folder_of(*places[0]) / f"{verb}.html")
+    result = _analysis(verb, reports, options)
+    return deliver(result, options, folder_of(*places[0]) / f"{verb}.html")
 
 
 def _place(name: str, root: Path) -> tuple[Path, str]:
@@ -74,7 +73,7 @@ def _check(verb: str, options: dict[str, Any], places: list[tuple[Path, str]]) -
         raise UserError(f"--family={name}: {nearest(name, names)}")
 
 
-def _analysed(verb: str, reports: "list[Report]", options: dict[str, Any]) -> "Document":
+def _analysis(verb: str, reports: "list[Report]", options: dict[str, Any]) -> "Document":
     if verb == "scaling":
         from lightning_tfm.report.across.scaling import ladder
 

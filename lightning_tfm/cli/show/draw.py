@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
+from lightning_tfm.cli.arguments import check_trainer, make_parser, parse, prints_config
 from lightning_tfm.cli.output import write_to
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.settings import check_experiment
@@ -19,15 +19,15 @@ def main(verb: str, argv: Sequence[str]) -> int:
     path = Path(settings.verb["to"])
     if path.suffix not in (".svg", ".pdf") and str(path) != "-":
         raise UserError(f"--to={path}: a picture is written as .svg or .pdf, or to - as SVG")
-    if only_printed(settings):
+    if prints_config(settings):
         return 0
 
     from lightning_tfm.report.analyses.architecture import architecture
     from lightning_tfm.report.charts.svg import standing_alone, to_pdf
 
     base = check_experiment(settings.base, "experiment") if settings.row else None
-    drawn = architecture(settings.exact, settings.name, base)
-    picture = standing_alone(drawn)
+    boxes = architecture(settings.exact, settings.name, base)
+    picture = standing_alone(boxes)
     if str(path) == "-":
         print(picture, end="")
     else:

@@ -58,10 +58,10 @@ def _run_folder(name: str, root: Path) -> RunFolder:
         study = load_as(Ablation, root, name)
         base = next((row for row in study.rows if row.name == study.base_row), study.rows[0])
         folders = [RunFolder(root, training_hash(study.identity_of(base, seed))) for seed in sorted(study.seeds)]
-        found = next((folder for folder in folders if folder.finished()), None)
-        if found is None:
+        finished = next((folder for folder in folders if folder.finished()), None)
+        if finished is None:
             raise UserError(f"study '{name}': no run of {base.name} is finished")
-        return found
+        return finished
     from lightning_tfm.inference.find import find_trained
 
     return find_trained(name, root)

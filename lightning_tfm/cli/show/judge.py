@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
-from lightning_tfm.cli.formats import OF_ANALYSES, add_format
+from lightning_tfm.cli.output import OF_ANALYSES, add_format, deliver, write_pictures
+from lightning_tfm.cli.terminal import colours, width
 from lightning_tfm.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,31 +44,27 @@ def main(verb: str, argv: Sequence[str]) -> int:
     options = parse_plain(parser, argv)
 
     from lightning_tfm.judging.logs import read_logs
-    from lightning_tfm.judging.scores import aim, read_scores
+    from lightning_tfm.judging.scores import aim, read_items, read_scores
 
     aims, path = [aim(text) for text in options["metric"]], Path(options["scores"])
-    _check(options, [one.name for one in aims], path)
+    _check(options, [a.name for a in aims], path)
     columns = options["row"], options["seed"]
     scores = read_logs(path, aims, *columns, options["best"]) if path.is_dir() else read_scores(path, aims, *columns)
     if options["gate"] is not None:
         return _gate(scores, aims, options, path)
 
-    from lightning_tfm.cli.output import deliver  # with scipy, which a mistake in the scores does without
-    from lightning_tfm.cli.terminal import columns as columns_of_terminal
-    from lightning_tfm.judging.items import read_items
-    from lightning_tfm.judging.published import with_published
-    from lightning_tfm.judging.verdicts import judged
+    # with scipy, which a mistake in the scores does without
+    from lightning_tfm.judging.verdicts import judgement_of, with_published
     from lightning_tfm.judging.views import analysis, terminal
 
     items = options["items"] and read_items(Path(options["items"]), aims[0], scores, columns)
-    judgement = judged(scores, aims, options["base"], options["target"], items)
+    judgement = judgement_of(scores, aims, options["base"], options["target"], items)
     if options["published"] is not None:
         judgement = with_published(judgement, Path(options["published"]), options["row"])
     if options["figures"]:
         _figures(judgement, Path(options["figures"]))
-    wide = columns_of_terminal()
     text = options["format"] == "text"
-    views = terminal(judgement, wide or 79, wide is not None) if text else analysis(judgement, options["format"])
+    views = terminal(judgement, width() or 79, colours()) if text else analysis(judgement, options["format"])
     return deliver(views, options, path.with_name("judge.html"))
 
 
@@ -96,13 +93,13 @@ def _check(options: dict[str, Any], names: list[str], path: Path) -> None:
 
 
 def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Path) -> int:
-    from lightning_tfm.judging.gate import Gate, answer_of_file, looks_of
-    from lightning_tfm.judging.verdicts import base_of, judged
+    from lightning_tfm.judging.gate import Gate, answer_of_file, parse_looks
+    from lightning_tfm.judging.verdicts import base_of, judgement_of
 
     if options["target"] is not None:
-        answer = answer_of_file(judged(scores, aims[:1], options["base"], options["target"]), options["gate"])
+        answer = answer_of_file(judgement_of(scores, aims[:1], options["base"], options["target"]), options["gate"])
     else:
-        looks = [] if options["looks"] is None else looks_of(options["looks"])
+        looks = [] if options["looks"] is None else parse_looks(options["looks"])
         family = Path(options["family"]) if options["family"] else None
         base = base_of(scores, options["base"])
         answer = Gate(scores, aims, base, options["gate"], looks, family, options["candidates"]).answer(path)
@@ -111,13 +108,9 @@ def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Pa
 
 
 def _figures(judgement: "Judgement", folder: Path) -> None:
-    from lightning_tfm.cli.output import write_to
     from lightning_tfm.judging.views import picture, seeds_picture
 
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--figures={folder}: is a file; name a folder, which is made if missing")
     pictures = {f"forest-{aim.name}": picture(judgement, [aim]) for aim in judgement.aims}
-    for name, drawn in (pictures | {"seeds": seeds_picture(judgement)}).items():
-        if drawn.svg:
-            safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-            write_to(folder / f"{safe}.svg", drawn._repr_svg_())
+    pictures |= {"seeds": seeds_picture(judgement)}
+    safe = {"".join(c if c.isalnum() or c in "-_." else "_" for c in name): image for name, image in pictures.items()}
+    write_pictures(folder, {f"{name}.svg": image._repr_svg_() for name, image in safe.items() if image.svg})

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
-from lightning_tfm.cli.formats import OF_REPORTS, add_format, add_layout, check_layout, layout
-from lightning_tfm.cli.output import write_to
-from lightning_tfm.cli.show.table import _only
-from lightning_tfm.cli.terminal import reading
+from lightning_tfm.cli.output import OF_REPORTS, add_format, add_layout, check_layout, layout, write_pictures, write_to
+from lightning_tfm.cli.show.table import only_study
+from lightning_tfm.cli.terminal import say_reading
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.charts.svg import standing_alone, to_pdf, to_png
 from lightning_tfm.runs.outcome import say
@@ -44,9 +43,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--port", type=int, help=f"port of --serve; 0: any free one [{PORT}]")
     options = parse_plain(parser, argv)
     check_layout(options)
-    _check_served(options)
+    _check_options(options)
     root = Path(options["out"])
-    name = options["study"] or _only(root)
+    name = options["study"] or only_study(root)
     if options["collect"]:
         if isinstance(load(root, name), Search):
             raise UserError(
@@ -68,8 +67,6 @@ def _figures(name: str, root: Path, options: dict[str, Any]) -> int:
     from lightning_tfm.report.charts.study_forest import forest_of
 
     folder, kind = Path(options["figures"]), options["as"] or next(iter(KINDS))
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--figures={folder}: is a file; name a folder, which is made if missing")
     if isinstance(load(root, name), Search):
         raise UserError(f"--figures={folder}: '{name}' is a search; its pictures are in its report")
     forest = forest_of(make(name, root, options["reference"]).summary)
@@ -77,13 +74,13 @@ def _figures(name: str, root: Path, options: dict[str, Any]) -> int:
         raise UserError(
             f"--figures={folder}: no row of '{name}' is compared with {forest.to} yet, so there is no figure"
         )
-    for stem, draw in (("forest", wide), ("forest-narrow", narrow)):
-        picture, convert = standing_alone(draw(forest, titled=True)), KINDS[kind]
-        write_to(folder / f"{stem}.{kind}", convert(picture) if convert else picture)
+    convert, widths = KINDS[kind] or str, {"forest": wide, "forest-narrow": narrow}
+    pictures = {stem: standing_alone(draw(forest, titled=True)) for stem, draw in widths.items()}
+    write_pictures(folder, {f"{stem}.{kind}": convert(picture) for stem, picture in pictures.items()})
     return 0
 
 
-def _check_served(options: dict[str, Any]) -> None:
+def _check_options(options: dict[str, Any]) -> None:
     """Raise UserError where --serve is given what only a file has, or a file what only --serve has."""
     if not options["serve"] and options["port"] is not None:
         raise UserError(f"--port={options['port']}: only with --serve")
@@ -99,7 +96,7 @@ def _check_served(options: dict[str, Any]) -> None:
 
 def _make(name: str, root: Path, reference: str | None) -> "Report | SearchReport":
     study = load(root, name)
-    reading(study)
+    say_reading(study)
     if not isinstance(study, Search):
         from lightning_tfm.report.build import make
 
@@ -123,13 +120,13 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
     from lightning_tfm.report.wording.reference import file_name
 
     kind, to = options["format"], options["to"]
-    made = _make(name, root, options["reference"])
-    path = Path(to) if to else folder_of(root, name) / file_name(getattr(made.summary, "reference", None))
+    page = _make(name, root, options["reference"])
+    path = Path(to) if to else folder_of(root, name) / file_name(getattr(page.summary, "reference", None))
     printed = to == "-" or (to is None and kind != "html")
     if kind == "latex":
-        content = made.latex(layout(options))
+        content = page.latex(layout(options))
     else:
-        content = made.render(kind, texts=not options["no_text"], link=nowhere if printed else beside(path, root))
+        content = page.render(kind, texts=not options["no_text"], link=nowhere if printed else beside(path, root))
     if printed:
         print(content, end="")
     else:
@@ -143,6 +140,6 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
     from lightning_tfm.cli.follow.dashboard import show
 
     check_exists(root, name)
-    asked = f"?reference={quote(options['reference'], safe='')}" if options["reference"] else ""
+    query = f"?reference={quote(options['reference'], safe='')}" if options["reference"] else ""
     port = PORT if options["port"] is None else options["port"]
-    return show(root, port, f"/study/{quote(name, safe='')}/report{asked}", not options["no_text"])
+    return show(root, port, f"/study/{quote(name, safe='')}/report{query}", not options["no_text"])

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
-from lightning_tfm.cli.formats import OF_TABLES, add_format, add_layout, check_layout, layout
-from lightning_tfm.cli.output import say_hidden
-from lightning_tfm.cli.terminal import forest_text, reading
+from lightning_tfm.cli.output import OF_TABLES, add_format, add_layout, check_layout, layout, say_hidden
+from lightning_tfm.cli.terminal import forest_text, say_reading
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.settings import load_experiment
@@ -62,13 +61,13 @@ def _study(options: dict[str, Any]) -> str:
     from lightning_tfm.study.study_file import load_as
 
     root = Path(options["out"])
-    name = options["study"] or _only(root)
+    name = options["study"] or only_study(root)
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
     for option in ("tests", "reference") if options["plain"] else ():
         if options[option]:
             raise UserError(f"--{option}={options[option]}: with --plain the table has only means")
     study = load_as(Ablation, root, name)
-    reading(study)
+    say_reading(study)
     if options["reference"] is not None:
         return _tested_table(name, root, options, width)
 
@@ -100,7 +99,7 @@ def _tested_table(name: str, root: Path, options: dict[str, Any], width: int) ->
     return above + render_table(made.summary, kind, width)
 
 
-def _only(root: Path) -> str:
+def only_study(root: Path) -> str:
     names = sorted(path.parent.name for path in (root / "studies").glob("*/study.json"))
     if len(names) != 1:
         there = f"there are: {', '.join(names)}" if names else "there is none; make one with lightning-tfm sweep"

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from lightning_tfm.cli.arguments import MODES, make_parser, only_printed, parse, progress_of
+from lightning_tfm.cli.arguments import MODES, make_parser, parse, prints_config, progress_of
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.devices import check_accelerator
@@ -35,7 +35,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     hardware = replace(settings.hardware, profile=settings.hardware.profile or settings.verb["profile"])
     mode: Literal["off", "offline", "online"]
     mode = settings.verb["wandb"] or ("online" if "WANDB_SWEEP_ID" in os.environ else "off")
-    if only_printed(settings):
+    if prints_config(settings):
         return 0
     if torchrun := _torchrun():
         hardware = torchrun.with_torchrun_ranks(hardware)

@@ -3,9 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_own, progress_of
-from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
-from lightning_tfm.cli.study_options import add_options, check_seed, numbers, read_sweep_file
+from lightning_tfm.cli.arguments import make_parser, parse, parse_own, prints_config, progress_of
+from lightning_tfm.cli.study_options import (
+    add_options,
+    add_scales,
+    at_scale,
+    check_seed,
+    each,
+    name_at,
+    numbers,
+    read_sweep_file,
+    scales_of,
+)
 from lightning_tfm.cli.terminal import fit_width
 from lightning_tfm.cli.train.sweep import add_table_options, asked_cells, defined
 from lightning_tfm.cli.train.tune import add_search_options, asked_search, pruning
@@ -47,7 +56,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     settings = parse(
         parser, [*sweep.arguments, *argv, *([] if isinstance(sweep, SearchFile) else at_scale(sweep, scales))]
     )
-    if only_printed(settings):
+    if prints_config(settings):
         return 0
     for line in settings.regime.lines if settings.regime else ():
         print(line)

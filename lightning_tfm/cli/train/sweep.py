@@ -6,17 +6,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of, settings_from
+from lightning_tfm.cli.arguments import Parser, make_parser, parse, parse_own, prints_config, progress_of, settings_from
 from lightning_tfm.cli.output import say_hidden
-from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
 from lightning_tfm.cli.smoke_test import SHORTENED, smoke_folder, smoke_row
 from lightning_tfm.cli.study_options import (
     add_options,
+    add_scales,
+    at_scale,
     check_precisions,
     check_seed,
     check_start,
+    each,
+    name_at,
     numbers,
     read_sweep_file,
+    scales_of,
 )
 from lightning_tfm.cli.train.carry_out import carry_out
 from lightning_tfm.config import override
@@ -63,7 +67,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
             verb, argv, asked["name"] or sweep.name, scales, settings_from(parser, [*sweep.arguments, *argv])
         )
     settings = parse(parser, [*sweep.arguments, *argv, *at_scale(sweep, scales)])
-    if only_printed(settings):
+    if prints_config(settings):
         return 0
     for line in settings.regime.lines if settings.regime else ():
         print(line, file=sys.stderr)

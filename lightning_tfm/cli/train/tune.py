@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of
+from lightning_tfm.cli.arguments import Parser, make_parser, parse, parse_own, prints_config, progress_of
 from lightning_tfm.cli.smoke_test import smoke_search
 from lightning_tfm.cli.study_options import add_options, check_precisions, check_start, read_sweep_file
 from lightning_tfm.cli.train.carry_out import carry_out
@@ -40,7 +40,7 @@ def main(verb: str, argv: Sequence[str], file: SearchFile | None = None) -> int:
         path = asked["sweep"]
         raise UserError(f"{path}: it names rows, so it is a table, not a search: run lightning-tfm sweep {path}")
     settings = parse(parser, [*sweep.arguments, *argv])
-    if only_printed(settings):
+    if prints_config(settings):
         return 0
     resources = make_resources(settings.verb, settings.hardware)
     name = settings.verb["name"] or sweep.name

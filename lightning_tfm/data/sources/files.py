@@ -136,19 +136,19 @@ def make_corpus(data: Data) -> Corpus:
         from lightning_tfm.user_code.modules import see_working_directory
 
         see_working_directory()
-    found = CORPORA.find(data.corpus, __name__)
-    if not (isinstance(found, type) and callable(getattr(found, "lines", None))):
+    cls = CORPORA.find(data.corpus, __name__)
+    if not (isinstance(cls, type) and callable(getattr(cls, "lines", None))):
         raise UserError(f"data.corpus={data.corpus}: must be a class with a method lines(split)")
-    if not issubclass(found, Corpus):
-        return OwnCorpus(found, data)
-    if inspect.isabstract(found):
-        lacking = ", ".join(sorted(found.__abstractmethods__))
+    if not issubclass(cls, Corpus):
+        return OwnCorpus(cls, data)
+    if inspect.isabstract(cls):
+        lacking = ", ".join(sorted(cls.__abstractmethods__))
         raise UserError(
             f"data.corpus={data.corpus}: a subclass of Corpus must define {lacking} too; a class with lines(split) "
             "that does not derive from it need not"
         )
-    made: Any = found
-    return cast(Corpus, made(data))
+    corpus: Any = cls
+    return cast(Corpus, corpus(data))
 
 
 def corpus_fingerprint(corpus: Corpus, split: str) -> str:

@@ -33,12 +33,12 @@ def class_of(lengths: np.ndarray, limit: int) -> np.ndarray:
 def sample_by_length(source_lengths: np.ndarray, target_lengths: np.ndarray, limit: int) -> np.ndarray:
     """Numbers of the lines to score, in order. Lengths with the end token."""
     classes = class_of(np.maximum(source_lengths, target_lengths), limit)
-    found = []
+    chosen = []
     for i in range(CLASSES):
         there = np.flatnonzero(classes == i)
         count = min(LINES, len(there))
-        found.append(there[np.arange(count) * len(there) // max(count, 1)])
-    return np.sort(np.concatenate(found))
+        chosen.append(there[np.arange(count) * len(there) // max(count, 1)])
+    return np.sort(np.concatenate(chosen))
 
 
 class LongText:
@@ -52,8 +52,8 @@ class LongText:
     def lines(self) -> np.ndarray:
         """Numbers of the lines in the split. Raises UserError where none is long or there is none to compare with."""
         split, limit = self._prepared.split(self._name), self.limit
-        found = sample_by_length(split.source_lengths + 1, split.target_lengths + 1, limit)
-        longer = np.maximum(split.source_lengths, split.target_lengths)[found] + 1
+        chosen = sample_by_length(split.source_lengths + 1, split.target_lengths + 1, limit)
+        longer = np.maximum(split.source_lengths, split.target_lengths)[chosen] + 1
         within = (longer <= limit) & (PER_LIMIT * longer > limit)
         for there, words in ((longer > limit, "above"), (within, "from half to the whole of")):
             if not there.any():
@@ -61,7 +61,7 @@ class LongText:
                     f"data.long={self._name}: no line of it is {words} the training length of {limit} tokens (up to "
                     f"{FARTHEST} times of it are scored): set data.long_from, or data.max_len, or name another split"
                 )
-        return found
+        return chosen
 
     def split(self, name: str) -> EncodedText:
         split = self._prepared.split(self._name)

@@ -19,7 +19,7 @@ from lightning_tfm.errors import UserError
 Pair = tuple[str, str]
 
 
-def packed(lines: Iterable[str], sizes: Iterator[int]) -> Iterator[str]:
+def pack_texts(lines: Iterable[str], sizes: Iterator[int]) -> Iterator[str]:
     """Texts of at most as many words as the next of `sizes` says."""
     words, most = list[str](), next(sizes)
     for line in lines:
@@ -80,7 +80,7 @@ class BuiltinLines(BuiltinCorpus):
 def _texts(lines: Iterable[str], split: str, data: Data) -> Iterator[str]:
     if not data.max_words:
         return (line for line in lines if line.split())
-    return packed(lines, _sizes(split, data))
+    return pack_texts(lines, _sizes(split, data))
 
 
 def _sizes(split: str, data: Data) -> Iterator[int]:

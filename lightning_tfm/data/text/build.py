@@ -28,11 +28,10 @@ from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.dataset import open_tokenizer
 from lightning_tfm.data.parallel import check_unchanged
 from lightning_tfm.data.text.cleaning import Rules, Seen, flaw
-from lightning_tfm.data.text.split_writer import SplitWriter
 from lightning_tfm.data.text.tokenizer import PIECES, PieceTokenizer, Tokenizer
 from lightning_tfm.data.text.vocabulary import count_words, read_vocabulary, table, train_tokenizer, vocabulary_path
 from lightning_tfm.data.text.word_encoder import WordEncoder
-from lightning_tfm.data.token_store import SIDES, Split
+from lightning_tfm.data.token_store import SIDES, Split, SplitWriter
 from lightning_tfm.errors import UserError
 from lightning_tfm.special_tokens import UNK
 from lightning_tfm.sums import record_all
@@ -94,7 +93,7 @@ class _Reader:
         """Tuples of at most BATCH pairs; none spans two parts."""
         for part in self.parts:
             self.part, self.number = part, 0
-            for batch in _batched(self.corpus.lines(part), BATCH):
+            for batch in _batches(self.corpus.lines(part), BATCH):
                 yield batch
                 self.number += len(batch)
 
@@ -104,7 +103,7 @@ def _raw(pairs: Iterable[Pair]) -> bytes:
     return "".join(f"{source}\n{target}\n" for source, target in pairs).encode(errors="surrogateescape")
 
 
-def _batched(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
+def _batches(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
     items = iter(items)
     while batch := tuple(islice(items, size)):
         yield batch
@@ -196,7 +195,7 @@ class _Inspection:
                 if len(lines) <= SHOWN:
                     lines.append(self._reader.number + i + 1)
                 self._note(wrong[0], i)
-            elif rules is not None and (rule := rules.broken(pair)):
+            elif rules is not None and (rule := rules.broken_rule(pair)):
                 keep[i] = False
                 self._note(rule, i)
         if self._duplicates is not None:
@@ -220,19 +219,21 @@ class _Inspection:
         if not bad or self._drop:
             return
         languages = (self._corpus.source, self._corpus.target)
-        found = [
+        broken = [
             f"{self._corpus.name(part, languages[side])}: {counts[rule, side]} broken lines ({rule}): "
             + ", ".join(map(str, lines[:SHOWN]))
             + (", …" if len(lines) > SHOWN else "")
             for (rule, side), lines in bad.items()
         ]
         train = "correct them, or leave these pairs out of training with data.bad_lines=drop"
-        raise UserError("\n".join([*found, train if self._train else "correct them: held-out pairs are never dropped"]))
+        raise UserError(
+            "\n".join([*broken, train if self._train else "correct them: held-out pairs are never dropped"])
+        )
 
 
 def _write_counts(path: Path, counts: Counter[str]) -> None:
     with path.open("wb") as file:
-        for some in _batched(counts.items(), 1 << 16):
+        for some in _batches(counts.items(), 1 << 16):
             file.write("".join(f"{count}\t{word}\n" for word, count in some).encode())
 
 

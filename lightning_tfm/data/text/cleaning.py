@@ -41,7 +41,7 @@ class Rules:
         self._sampled = int(data.share * 2**64)
         self.any = bool(data.share < 1 or data.max_words or data.max_ratio or data.check_encoding)
 
-    def broken(self, pair: tuple[str, str]) -> str:
+    def broken_rule(self, pair: tuple[str, str]) -> str:
         """The rule that a pair breaks, or ""."""
         if self._sampled < 2**64 and _hash(pair) >= self._sampled:
             return "sample"

@@ -22,12 +22,12 @@ SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
 JOIN = re.compile("@@( |$)")
 
 
-def spaced(line: str) -> str:
+def tabs_as_spaces(line: str) -> str:
     """`line` as the tokenizer sees it: SentencePiece keeps the tab to itself, so that a tab becomes a space."""
     return line.replace("\t", " ")
 
 
-def joined(line: str) -> str:
+def join_pieces(line: str) -> str:
     """Words of a line of pieces: `unter@@ bro@@ chen` becomes `unterbrochen`."""
     return JOIN.sub("", line)
 
@@ -51,7 +51,7 @@ class Tokenizer:
 
     def encode(self, lines: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """Piece ids (int32) of each line, without begin and end."""
-        spaces = [spaced(line) for line in lines]
+        spaces = [tabs_as_spaces(line) for line in lines]
         return self._processor.encode(spaces, num_threads=threads, return_type="numpy")
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -87,11 +87,11 @@ class PieceTokenizer(Encoder):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Words of one sentence; padding, begin and end vanish."""
-        return joined(" ".join(self._pieces[int(i)] for i in ids if int(i) not in (PAD, BOS, EOS)))
+        return join_pieces(" ".join(self._pieces[int(i)] for i in ids if int(i) not in (PAD, BOS, EOS)))
 
     def plain(self, line: str) -> str:
         """A line of the corpus as it is scored."""
-        return joined(line)
+        return join_pieces(line)
 
     def piece(self, id: int) -> str:
         """The piece as the vocabulary writes it."""

@@ -13,7 +13,7 @@ import sentencepiece
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpus import Corpus
-from lightning_tfm.data.text.tokenizer import SPECIAL, spaced
+from lightning_tfm.data.text.tokenizer import SPECIAL, tabs_as_spaces
 from lightning_tfm.errors import UserError
 from lightning_tfm.special_tokens import BOS, EOS, PAD, UNK
 from lightning_tfm.sums import sha256
@@ -28,7 +28,7 @@ def count_words(lines: Iterable[str], counts: Counter) -> None:
     """Add the words of `lines` to `counts`: all that byte-pair encoding needs, as it never crosses a space."""
     for line in lines:
         if RESERVED not in line:
-            counts.update(spaced(line).split(" "))
+            counts.update(tabs_as_spaces(line).split(" "))
 
 
 def train_tokenizer(counts: Iterable[tuple[str, int]], data: Data) -> bytes:
@@ -80,22 +80,22 @@ def vocabulary_path(data: Data, corpus: Corpus) -> Path | None:
     """The vocabulary file of data.tokenizer=pieces, None for other tokenizers. Raises UserError where there is none."""
     if data.tokenizer != "pieces":
         return None
-    found = getattr(corpus, "vocabulary", None)
+    path = getattr(corpus, "vocabulary", None)
     if data.vocabulary:
         named = Path(data.vocabulary).expanduser()
-        found = named if named.is_absolute() or not data.folder else Path(data.folder).expanduser() / named
-    if found is None:
+        path = named if named.is_absolute() or not data.folder else Path(data.folder).expanduser() / named
+    if path is None:
         raise UserError("data.tokenizer=pieces needs data.vocabulary: a file with one token per line, in data.folder")
-    if not found.is_file():
-        raise UserError(f"{found} is missing: data.tokenizer=pieces needs it, a file with one token per line")
-    return found
+    if not path.is_file():
+        raise UserError(f"{path} is missing: data.tokenizer=pieces needs it, a file with one token per line")
+    return path
 
 
 def vocabulary_fingerprint(data: Data, corpus: Corpus) -> str:
     """sha256 of the vocabulary file, which need not be here where the corpus has recorded it; "" where none is used."""
-    known = getattr(corpus, "vocabulary_sha256", None)
-    if data.tokenizer == "pieces" and not data.vocabulary and known is not None:
-        return str(known)
+    digest = getattr(corpus, "vocabulary_sha256", None)
+    if data.tokenizer == "pieces" and not data.vocabulary and digest is not None:
+        return str(digest)
     path = vocabulary_path(data, corpus)
     return "" if path is None else sha256(path)
 
@@ -109,15 +109,15 @@ def read_vocabulary(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 ({error.reason})") from None
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
         piece = line.removesuffix("\r").partition(" ")[0].partition("\t")[0]
         if not piece:
             raise UserError(f"{path}:{number}: an empty line; expected a token")
-        if piece in found:
-            raise UserError(f"{path}:{number}: '{piece}' is already in line {found[piece]}")
-        found[piece] = number
-    pieces = [piece for piece in found if piece not in SPECIAL.values()]
+        if piece in numbers:
+            raise UserError(f"{path}:{number}: '{piece}' is already in line {numbers[piece]}")
+        numbers[piece] = number
+    pieces = [piece for piece in numbers if piece not in SPECIAL.values()]
     if not pieces:
         raise UserError(f"{path}: holds no tokens")
     return pieces

@@ -8,7 +8,7 @@ from itertools import repeat
 
 import numpy as np
 
-from lightning_tfm.data.text.tokenizer import Encoder, spaced
+from lightning_tfm.data.text.tokenizer import Encoder, tabs_as_spaces
 
 CACHED = 1_000_000
 """words whose pieces are kept; later ones are split again in every batch"""
@@ -32,7 +32,7 @@ class WordEncoder:
         if self._whole or any(not line.isascii() and SPACE in line for line in lines):
             encoded = self._tokenizer.encode(lines, self._threads)
             return np.concatenate(encoded), np.array([len(row) for row in encoded], dtype=np.int64)
-        rows = [[word for word in spaced(line).split(" ") if word] for line in lines]
+        rows = [[word for word in tabs_as_spaces(line).split(" ") if word] for line in lines]
         words = [word for row in rows for word in row]
         index = np.fromiter(map(self._known.get, words, repeat(-1)), dtype=np.int64, count=len(words))
         ids, starts = self._add(words, index)

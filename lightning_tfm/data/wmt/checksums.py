@@ -47,5 +47,5 @@ class Checksums:
             elif path.stat().st_size != record["bytes"]:
                 yield name, f"{path.stat().st_size} bytes, {record['bytes']} expected"
             else:
-                found = sha256(path)
-                yield name, "" if found == record["sha256"] else f"sha256 {found}, {record['sha256']} expected"
+                digest = sha256(path)
+                yield name, "" if digest == record["sha256"] else f"sha256 {digest}, {record['sha256']} expected"

@@ -100,12 +100,12 @@ def _accept(remote: Remote, candidate: Path, records: Checksums, url: str) -> No
     path = records.folder / remote.name
     try:
         sha256, md5 = _digests(candidate)
-        known = records.find(remote.name)
-        expected = {"sha256": remote.sha256 or (known["sha256"] if known else ""), "md5": remote.md5}
-        for kind, found in (("sha256", sha256), ("md5", md5)):
-            if expected[kind] and found != expected[kind]:
+        record = records.find(remote.name)
+        expected = {"sha256": remote.sha256 or (record["sha256"] if record else ""), "md5": remote.md5}
+        for kind, digest in (("sha256", sha256), ("md5", md5)):
+            if expected[kind] and digest != expected[kind]:
                 whose = "published" if getattr(remote, kind) else "recorded at first use"
-                raise _Refused(f"{kind} {found}, {whose}: {expected[kind]}")
+                raise _Refused(f"{kind} {digest}, {whose}: {expected[kind]}")
         if fault := check_archive(candidate, remote.name):
             raise _Refused(fault)
     except _Refused:

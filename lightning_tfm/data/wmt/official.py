@@ -56,7 +56,7 @@ class OfficialCorpus(Corpus):
     def lines(self, split: str) -> Iterator[tuple[str, str]]:
         for part in self.parts(split):
             count = 0
-            for pair in read_pairs(*self._paths(part), self._named(part)):
+            for pair in read_pairs(*self._paths(part), self._digests_of(part)):
                 count += 1
                 yield pair
             if part.lines and count != part.lines:
@@ -64,17 +64,17 @@ class OfficialCorpus(Corpus):
 
     def fingerprint(self, split: str) -> str:
         """The recorded checksums: the texts themselves need not be here."""
-        return " ".join(sha256 for part in self.parts(split) for sha256 in self._named(part))
+        return " ".join(sha256 for part in self.parts(split) for sha256 in self._digests_of(part))
 
-    def _named(self, part: Part) -> list[str]:
-        found = []
+    def _digests_of(self, part: Part) -> list[str]:
+        digests = []
         for language in (self.source, self.target):
             name = text_name(part, language)
             record = self._checksums.find(name)
             if record is None:
                 raise NotHere(f"{self._folder / name} is missing: lightning-tfm data prepare {self._name} fetches it")
-            found.append(record["sha256"])
-        return found
+            digests.append(record["sha256"])
+        return digests
 
     @property
     def vocabulary(self) -> Path | None:
@@ -86,8 +86,8 @@ class OfficialCorpus(Corpus):
     def vocabulary_sha256(self) -> str | None:
         """Its recorded checksum: the file itself need not be here."""
         part = self._manifest.vocabulary
-        found = None if part is None else self._checksums.find(text_name(part, next(iter(part.members))))
-        return None if found is None else str(found["sha256"])
+        record = None if part is None else self._checksums.find(text_name(part, next(iter(part.members))))
+        return None if record is None else str(record["sha256"])
 
     def name(self, split: str, language: str) -> str:
         return ", ".join(str(self._folder / text_name(part, language)) for part in self.parts(split))
@@ -132,9 +132,9 @@ def _obtain_part(part: Part, source: Source, folder: Path, languages: tuple[str,
     remotes = {remote.name: remote for remote in source.remotes}
     if not part.archive:
         for name in names.values():
-            fetch(_mirrored(remotes[name]), folder, say)
+            fetch(_with_mirror(remotes[name]), folder, say)
         return
-    archive = fetch(_mirrored(remotes[part.archive]), folder, say)
+    archive = fetch(_with_mirror(remotes[part.archive]), folder, say)
     with locked(folder / ".text.lock", waiting=lambda: say(f"{part.name}: another process is unpacking it; waiting")):
         missing = {language: name for language, name in names.items() if not checksums.whole(name)}
         if missing:
@@ -145,9 +145,9 @@ def _unpack(part: Part, archive: Path, folder: Path, names: dict[str, str], say:
     say(f"{part.name}: unpacking")
     checksums = Checksums(folder)
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary:
-        taken = {language: Path(temporary) / f"{part.name}.{language}" for language in names}
-        extract(archive, {part.members[language]: path for language, path in taken.items()})
-        for language, path in taken.items():
+        paths = {language: Path(temporary) / f"{part.name}.{language}" for language in names}
+        extract(archive, {part.members[language]: path for language, path in paths.items()})
+        for language, path in paths.items():
             if part.test:
                 lines = read_segments(path)
                 if part.lines and len(lines) != part.lines:
@@ -156,22 +156,22 @@ def _unpack(part: Part, archive: Path, folder: Path, names: dict[str, str], say:
                         + _other(len(lines))
                     )
                 write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
-        for language, path in taken.items():
+        for language, path in paths.items():
             target = folder / names[language]
             target.parent.mkdir(parents=True, exist_ok=True)
-            found, size = sha256(path), path.stat().st_size
+            digest, size = sha256(path), path.stat().st_size
             os.replace(path, target)
             checksums.add(
-                names[language], sha256=found, bytes=size, archive=part.archive, member=part.members[language]
+                names[language], sha256=digest, bytes=size, archive=part.archive, member=part.members[language]
             )
 
 
 def _other(lines: int) -> str:
-    known = {part.lines: part.name for source in SOURCES.values() for part in source.parts if part.test}
-    return f": this is {known[lines]}" if lines in known else ""
+    names = {part.lines: part.name for source in SOURCES.values() for part in source.parts if part.test}
+    return f": this is {names[lines]}" if lines in names else ""
 
 
-def _mirrored(remote: Remote) -> Remote:
+def _with_mirror(remote: Remote) -> Remote:
     mirror = os.environ.get(MIRROR)
     if not mirror:
         return remote
@@ -194,13 +194,13 @@ def read_segments(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}:{raw[: error.start].count(10) + 1}: not UTF-8") from error
     if is_sgm(text):
-        found = SEGMENT.findall(text)
+        segments = SEGMENT.findall(text)
         opened = len(re.findall(r"<seg\b", text, re.IGNORECASE))
-        if opened != len(found):
-            raise UserError(f"{path}: {opened} segments begin, {len(found)} end: the file is damaged")
+        if opened != len(segments):
+            raise UserError(f"{path}: {opened} segments begin, {len(segments)} end: the file is damaged")
     else:
-        found = text.removesuffix("\n").split("\n")
-    return [" ".join(line.split()) for line in found]
+        segments = text.removesuffix("\n").split("\n")
+    return [" ".join(line.split()) for line in segments]
 
 
 def is_sgm(text: str) -> bool:

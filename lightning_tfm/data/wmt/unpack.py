@@ -70,8 +70,8 @@ def _extract(archive: Path, missing: dict[str, Path]) -> None:
             if not missing:
                 return
     if missing:
-        shown = ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
-        raise UserError(f"{archive} lacks {', '.join(missing)}; it holds: {shown or 'nothing'}")
+        names = ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
+        raise UserError(f"{archive} lacks {', '.join(missing)}; it holds: {names or 'nothing'}")
 
 
 def _check_tail(path: Path, name: str) -> None:

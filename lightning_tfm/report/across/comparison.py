@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.plural_words import plural
+from lightning_tfm.plural_words import p_value, plural
 from lightning_tfm.report.across.long import Studies, runs_of
 from lightning_tfm.report.across.wording import (
     DIFFERENCE,
@@ -24,7 +24,6 @@ from lightning_tfm.report.across.wording import (
     finding,
     interval,
     narrow,
-    p_words,
     records,
     seeds_missing,
     signed,
@@ -180,7 +179,7 @@ def table(both: pd.DataFrame, studies: Studies, first: str, other: str, metric: 
             f"{r.n_1:.0f}/{NOTHING if np.isnan(r.n) else f'{r.n:.0f}'}",
             *(signed(metric, value) for value in (r.estimate_1, r.estimate, r.difference)),
             interval(metric, r.low, r.high) or NOTHING,
-            p_words(r.p_BH),
+            p_value(r.p_BH),
             verdict_cell(r.verdict),
         ]
         for r in both.itertuples()

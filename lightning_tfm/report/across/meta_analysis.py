@@ -27,7 +27,7 @@ from scipy.optimize import brentq
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.plural_words import plural
+from lightning_tfm.plural_words import p_value, plural
 from lightning_tfm.report.across.long import Studies, by_name
 from lightning_tfm.report.across.wording import (
     DIFFERENCE,
@@ -36,7 +36,6 @@ from lightning_tfm.report.across.wording import (
     P,
     informative,
     interval,
-    p_words,
     records,
     signed,
     unit,
@@ -190,7 +189,7 @@ def table(made: pd.DataFrame, studies: Studies, metric: str) -> Table:
             signed(metric, r["estimate"]),
             interval(metric, r["lower"], r["upper"]),
             interval(metric, r["unseen lower"], r["unseen upper"]),
-            p_words(r["p"]),
+            p_value(r["p"]),
             f"{100 * r['I2']:.0f} %",
             verdict_cell(r["word"]),
         ]

@@ -31,7 +31,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL
-from lightning_tfm.plural_words import MINUS, plural
+from lightning_tfm.plural_words import MINUS, p_value, plural
 from lightning_tfm.report.across.comparison import compared
 from lightning_tfm.report.across.long import Studies, by_name, family
 from lightning_tfm.report.across.wording import (
@@ -40,7 +40,6 @@ from lightning_tfm.report.across.wording import (
     finding,
     interval,
     narrow,
-    p_words,
     records,
     seeds_missing,
     signed,
@@ -264,7 +263,7 @@ def table(
                 studies.cell(row),
                 *(_scale([float(r[f"{study} {key}"]) for key in ENDS], ends) for study in sizes),
                 verdict_cell(r.verdict),
-                p_words(r.p),
+                p_value(r.p),
                 f"{signed(PPL.name, r.prediction)} {ahead}" if mean and ahead.startswith("[") else ahead,
                 *["" if math.isnan(r.paper) else signed(PPL.name, r.paper)] * printed,
             ]

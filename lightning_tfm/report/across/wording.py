@@ -13,7 +13,6 @@ from lightning_tfm.plural_words import signed as with_sign
 from lightning_tfm.report.across.long import Studies
 from lightning_tfm.report.blocks import NOTHING, Cell, Column
 from lightning_tfm.report.charts.forest import ROOM, begun, clause
-from lightning_tfm.report.pages.document import p_value
 from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
@@ -51,10 +50,6 @@ def unit(metric: str) -> str:
 def verdict_cell(verdict: str) -> Cell:
     """A word with its mark, or why there is none."""
     return Cell(verdict, word=verdict if verdict in WORDS else "")
-
-
-def p_words(p: float) -> str:
-    return p_value(None if math.isnan(p) else p)
 
 
 def narrow(head: str) -> str:

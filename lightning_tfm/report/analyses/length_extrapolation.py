@@ -7,7 +7,7 @@ from dataclasses import replace
 from markupsafe import Markup
 
 from lightning_tfm.metrics import OF_TEXT
-from lightning_tfm.plural_words import interval, listed, signed
+from lightning_tfm.plural_words import interval, listed, p_value, signed
 from lightning_tfm.report.analyses.length_extrapolation_statistics import (
     CARRIES,
     FALLS_OFF,
@@ -19,7 +19,6 @@ from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, Widest
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both
 from lightning_tfm.report.charts.panels import BASE, row_classes, short_names
-from lightning_tfm.report.pages.document import p_value
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Interval, SummaryRow
 from lightning_tfm.report.summary import Summary

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
+from lightning_tfm.plural_words import p_value
 from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.charts import forest_picture, verdict_icons
 from lightning_tfm.report.pages.shared import four_digits, templates
@@ -51,10 +52,3 @@ def source(name: str) -> Markup:
 def spec(value: float | None, spec: str) -> str:
     """As a format (.2f) says; a dash for None."""
     return NOTHING if value is None else format(value, spec)
-
-
-def p_value(p: float | None) -> str:
-    """Two digits, four below 0.01; empty for None."""
-    if p is None:
-        return ""
-    return "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.2f}"

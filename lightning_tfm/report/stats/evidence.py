@@ -1,8 +1,10 @@
 """What a test says of each row: corrected over the rows of a metric, with what more seeds would do. [R], base first."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +48,16 @@ class Evidence(Estimate):
 def untested(estimate: float, n: int, n_base: int, why: str) -> Evidence:
     """An estimate without a test."""
     return Evidence(estimate, math.nan, math.nan, n, n_base, untested=why)
+
+
+INTERVAL = ("se", "df", "lower", "upper")
+"""what is known of a row with too few seeds for a verdict"""
+
+
+def fields_of(numbers: Mapping[str, np.ndarray], i: int, tested: bool) -> dict[str, Any]:
+    """Row i's fields of Evidence: of a row that was tested all of them, else its interval."""
+    known = {k: float(x_R[i]) for k, x_R in numbers.items() if tested or k in INTERVAL}
+    return known | ({"untested": ""} if tested else {})
 
 
 def corrected(

@@ -83,7 +83,7 @@ class System:
     source: str
     """who measured it; the name of the run's folder for ours"""
     bleu: dict[str, float]
-    """pair -> BLEU as the paper measures it (inference/paper_bleu.py)"""
+    """pair -> BLEU as the paper measures it (bleu.py:paper_bleu)"""
     flops: dict[str, float]
     """pair -> training cost as the paper estimates it: seconds of training × devices × their rate; none of ours"""
     sacrebleu: dict[str, float] | None = None

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lightning_tfm.metrics import CHARACTER, METRICS, PPL, WORD, Metric
-from lightning_tfm.plural_words import interval, signed
+from lightning_tfm.plural_words import interval, p_value, signed
 from lightning_tfm.report.analyses.catalog import findings
 from lightning_tfm.report.analyses.compute_multiplier import ANALYSIS as WORTH
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
-from lightning_tfm.report.pages.document import p_value
 from lightning_tfm.report.row import Difference, SummaryRow, paper_metrics
 from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary

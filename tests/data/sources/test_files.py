@@ -14,7 +14,7 @@ from lightning_tfm.config_validation import check
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sources.files import BuiltinCorpus, Corpus, FilesCorpus, corpus_fingerprint, make_corpus
 from lightning_tfm.data.sources.length_buckets import LongText
-from lightning_tfm.data.sources.monolingual import packed
+from lightning_tfm.data.sources.monolingual import pack_texts
 from lightning_tfm.data.sources.scan import commands, phrases
 from lightning_tfm.errors import UserError
 from lightning_tfm.registry import CORPORA
@@ -226,17 +226,17 @@ LINES = ["a b c", "d", "e f", "", "g h", "  ", "", "i j k l m n o p", "q"]
 
 
 def test_lines_of_one_document_become_texts_of_so_many_words():
-    assert list(packed(LINES, repeat(4))) == ["a b c d", "e f", "g h", "i j k l", "m n o p", "q"]
-    assert list(packed(LINES, repeat(6))) == ["a b c d e f", "g h", "i j k l m n", "o p q"]
-    assert list(packed(LINES, iter([1, 5, 2, 9, 3]))) == ["a", "b c d e f", "g h", "i j k l m n o p q"]
-    assert list(packed([], repeat(3))) == list(packed(["", " "], repeat(3))) == []
+    assert list(pack_texts(LINES, repeat(4))) == ["a b c d", "e f", "g h", "i j k l", "m n o p", "q"]
+    assert list(pack_texts(LINES, repeat(6))) == ["a b c d e f", "g h", "i j k l m n", "o p q"]
+    assert list(pack_texts(LINES, iter([1, 5, 2, 9, 3]))) == ["a", "b c d e f", "g h", "i j k l m n o p q"]
+    assert list(pack_texts([], repeat(3))) == list(pack_texts(["", " "], repeat(3))) == []
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 50])
 def test_no_word_is_lost_and_none_has_more_than_asked(most):
     documents = [[" ".join(WORDS[i : i + k]) for i in range(k)] for k in (3, 5, 1)]
     lines = [line for document in documents for line in [*document, ""]]
-    texts = list(packed(lines, repeat(most)))
+    texts = list(pack_texts(lines, repeat(most)))
     assert " ".join(texts).split() == " ".join(lines).split()
     assert max(len(text.split()) for text in texts) <= most
 
@@ -276,7 +276,7 @@ def test_another_length_is_another_text(tmp_path):
 
 
 def test_the_store_holds_no_source_and_the_card_says_nothing_of_one(tmp_path, capsys):
-    from lightning_tfm.data.text.card import card_text
+    from lightning_tfm.cli.data import card_text
 
     prepared = prepare(write(tmp_path / "text", train=TEXT, val="ka lo\nmi\n\nnu\n"), tmp_path)
     assert prepared.split("val").target_text() == ["ka lo mi", "nu"] and prepared.split("val").source_text() == ["", ""]

@@ -16,8 +16,8 @@ import pytest
 from jinja2 import UndefinedError
 
 import lightning_tfm.report
-from lightning_tfm.cli.formats import OF_REPORTS
 from lightning_tfm.cli.main import main
+from lightning_tfm.cli.output import OF_REPORTS
 from lightning_tfm.report import archive
 from lightning_tfm.report.build import make
 from lightning_tfm.report.pages.document import environment
