@@ -37,8 +37,8 @@ from lightning_tfm.data.treebank import WORD, Tree, pair
 from lightning_tfm.data.trees import BuiltinTrees, Treebank
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
-from lightning_tfm.report.analyses.head_ablation import stacked
 from lightning_tfm.report.charts.grid import grid
+from lightning_tfm.report.charts.svg import stacked
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.rng import generator
 
