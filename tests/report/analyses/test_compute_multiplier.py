@@ -17,8 +17,8 @@ from lightning_tfm.report.row import Multiplier
 from lightning_tfm.report.tables.data_lines import lines as lines_of
 from lightning_tfm.report.tables.extra_columns import FACTS
 from lightning_tfm.report.tables.paper_table import to_latex
-from lightning_tfm.study.rows import Paper, Row, load_rows
-from tests.helpers.studies import Generator
+from lightning_tfm.study.rows import load_rows
+from tests.helpers.studies import Generator, own_row, write_lines
 
 ROOT = Path(__file__).parents[3]
 
@@ -102,16 +102,14 @@ def test_flops_are_steps_times_their_price():
 @pytest.fixture
 def study(tmp_path):
     """Curves as they end in the scores: of A-h1 twice as fast as base, of `big` by another schedule."""
-    made = Generator(tmp_path, ["base", "A-h1", "C-N4", "big"], [1, 2])
+    made, slope = Generator(tmp_path, ["base", "A-h1", "C-N4", "big"], [1, 2]), 0.2 / math.log(2)
     for row in made.study.rows:
         for seed in made.study.seeds:
             folder = made.write(row, seed, {"A-h1": -0.2, "C-N4": 0.1, "big": -0.1}.get(row.name, 0.0))
             scored = json.loads(folder.result.read_bytes())["scores"]["dev"]["ppl"]
             end = {"big": 300}.get(row.name, 100)
-            steps = [end // 4, end // 2, end]
-            slope = 0.2 / math.log(2)
-            lines = [{"step": s, "dev_ppl": scored * (end / s) ** slope} for s in steps]
-            (folder.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            course = [{"step": s, "dev_ppl": scored * (end / s) ** slope} for s in (end // 4, end // 2, end)]
+            write_lines(folder.metrics, course)
     return made
 
 
@@ -168,7 +166,7 @@ def test_a_diverged_row_has_none(study, tmp_path):
 def test_rows_that_cost_as_much_as_base_say_what_is_left(tmp_path):
     rows = load_rows(ROOT / "experiments/modern-equal.yaml")
     chosen = [row for row in rows if row.name in ("M-gqa-flops", "M-untied-parameters")]
-    made = Generator(tmp_path, [Row("base", "base", {}, Paper(None, None, None), "x"), *chosen], [1, 2])
+    made = Generator(tmp_path, [own_row("base", group="base"), *chosen], [1, 2])
     made.write_all()
     summary = make("made", tmp_path).summary
     by_flops, by_parameters = summary.analyses["worth"]

@@ -1,18 +1,12 @@
 """Scores by length beyond the training length: what is read, tested and said; no training, planted rises."""
 
 import json
-import math
 import re
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
-from lightning_tfm.atomic_io import to_json
-from lightning_tfm.config import evaluation_hash
-from lightning_tfm.data.sources.length_buckets import LongText
-from lightning_tfm.report import archive
 from lightning_tfm.report.analyses import length_extrapolation
 from lightning_tfm.report.analyses.length_extrapolation import ANALYSIS
 from lightning_tfm.report.analyses.length_extrapolation_statistics import (
@@ -25,79 +19,18 @@ from lightning_tfm.report.analyses.length_extrapolation_statistics import (
 from lightning_tfm.report.blocks import Widest
 from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.charts.panels import row_classes
-from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.row import Interval
-from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.report.wording.verdict_words import Verdict
-from lightning_tfm.runs.length_buckets import Scored, by_length
-from lightning_tfm.runs.record import Score, to_plain
-from lightning_tfm.study.rows import Paper, Row, all_rows
-from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
-from lightning_tfm.study.study import Ablation
-from lightning_tfm.study.study_file import load_as
-from lightning_tfm.training.evaluate import Line
-from tests.helpers.studies import BASE, SIGNATURE, Generator
+from lightning_tfm.study.sequential import Course, Look, late
+from tests.golden.synthetic import LIMIT, RISES, beyond, write_looks
 
-LIMIT, SEEDS = 10, [1, 2, 3, 4, 5, 6]
-SEEN = Row("seen", "X", {"data.max_len": 512}, Paper(None, None, None), "mine.yaml:1")
-ALIBI = Row("alibi", "X", {"model.positions": "alibi"}, Paper(None, None, None), "mine.yaml:2")
-
-
-class Long(Generator):
-    """A study of which dev is scored by length: nll per piece beyond rises by `rises` of its row, 0.3 for all."""
-
-    def __init__(self, root, rows):
-        data = replace(BASE.data, long="val", long_from=LIMIT, max_len=40)
-        super().__init__(root, rows, SEEDS, base=replace(BASE, data=data))
-        self.text = LongText(self.prepared, data)
-
-    def write_long(self, rises, sd=0.01, skip=()):
-        split = self.text.split("val")
-        source, target = split.source_lengths + 1, split.target_lengths + 1
-        far, hard = np.maximum(source, target) > LIMIT, self.rng.normal(0, 0.1, len(split))
-        for row in self.study.rows:
-            for seed in SEEDS:
-                folder, rise = self.folder(row, seed), rises[row.name] + 0.3 + self.rng.normal(0, sd)
-                if (row.name, seed) in skip:
-                    continue
-                lines = [
-                    Line(float(t * (1.0 + h + rise * f)), int(t), [5] * (int(t) - 1 if not f else int(t) // 3), 0.0)
-                    for t, h, f in zip(target, hard, far, strict=True)
-                ]
-                made = Scored(lines, ["a b c d e"] * len(lines), ["a b c d e"] * len(lines), source, target)
-                name = evaluation_hash(self.study.base, self.text.fingerprint("val"))
-                nll, tokens = math.fsum(x.nll for x in lines), sum(x.tokens for x in lines)
-                score = Score(
-                    split="val",
-                    weights="last",
-                    ppl=math.exp(nll / tokens),
-                    nll=nll,
-                    tokens=tokens,
-                    bleu=100.0,
-                    signature=SIGNATURE,
-                    evaluation_hash=name,
-                    by_length=by_length(made, LIMIT, "13a"),
-                )
-                scores = folder.scores(name)
-                scores.mkdir()
-                each = [f"{x.nll!r}\t{x.tokens}\t{s}\n" for x, s in zip(lines, source, strict=True)]
-                (scores / "val.sentences.tsv").write_text("nll\ttokens\tsource\n" + "".join(each))
-                (scores / "val.json").write_text(json.dumps(to_plain(score)))
-                whole = json.loads(folder.result.read_bytes())
-                whole["scores"]["long"] = to_plain(score)
-                folder.result.write_text(json.dumps(whole))
-
-
-RISES = {"base": 0.5, "E-learned": 0.9, "alibi": 0.02, "seen": 0.0}
+SEEDS = [1, 2, 3, 4, 5, 6]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    found = Long(tmp_path_factory.mktemp("beyond"), [all_rows()["base"], all_rows()["E-learned"], ALIBI, SEEN])
-    found.write_all({})
-    found.write_long(RISES, skip=[("alibi", 4)])
-    return found
+    return beyond(tmp_path_factory.mktemp("beyond"))
 
 
 @pytest.fixture(scope="module")
@@ -121,16 +54,13 @@ def test_rises_are_found_less_the_controls_with_words_and_reach(report):
     assert found.missing == ["not scored by length, which lightning-tfm report made --collect does: alibi/4"]
 
 
-def test_every_format_says_it(report, capsys):
+def test_long_names_fit_a_terminal_and_programs_have_every_row(report):
+    """What people read: tests/golden/made/beyond."""
     long, found = "n" * 20, report.summary.of(ANALYSIS)
     rows = [replace(row, name=f"{row.name}-{long}") for row in report.summary.rows]
     named = replace(found, rows=[replace(row, row=f"{row.row}-{long}") for row in found.rows])
     named = to_text(blocks(named, replace(report.summary, rows=rows)), 80).splitlines()
     assert max(map(len, named)) <= 80 and any("[+0." in line and "degrades" in line for line in named)
-    text, markdown = to_words(report.summary, 80), render_table(report.summary, "markdown")
-    assert max(map(len, text.splitlines())) <= 80
-    for told in (text, markdown, report.render("html")):
-        assert "supported in part" in told and "degrades" in told and "alibi/4" in told
     plain = json.loads(render_table(report.summary, "json"))["beyond the training length"]
     assert plain["limit"] == LIMIT and {row["row"] for row in plain["rows"]} == set(RISES)
 
@@ -228,16 +158,15 @@ def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_wor
 
 def test_seeds_that_were_added_after_looking_leave_intervals_and_no_p(made):
     seen = {row.name: SEEDS for row in made.study.rows}
-    looks = made.root / "studies/made/looks.json"
-    looks.write_bytes(to_json(looks_to_json(Course(late(6, 8), [Look(seen)], seen))))
+    write_looks(made, Course(late(6, 8), [Look(seen)], seen))
     rows = {row.row: row for row in again(made, RISES).rows}
-    looks.unlink()
+    (made.root / "studies/made/looks.json").unlink()
     assert {row.p for row in rows.values()} == {None} and rows["alibi"].compared == Verdict.UNTESTABLE
     assert rows["alibi"].against.lower is not None and rows["alibi"].word == CARRIES
 
 
 def test_four_seeds_leave_an_interval_and_no_p(made):
-    rows = {row.row: row for row in again(made, RISES, [("alibi", seed) for seed in SEEDS[4:]]).rows}
+    rows = {row.row: row for row in again(made, RISES, [("alibi", seed) for seed in SEEDS[4:]]).rows}  # of six
     four, others = rows["alibi"], [rows["E-learned"], rows["seen"]]
     assert (four.n, four.p, four.compared) == (4, None, Verdict.UNTESTABLE) and four.against.lower is not None
     assert all(row.p is not None for row in others)
@@ -269,13 +198,3 @@ def test_lines_of_another_evaluation_or_damaged_ones_are_left_out(made):
         "its lines do not add up to the score by length: base/2",
         "scored on other lines, or otherwise: E-learned/3",
     ]
-
-
-def test_the_archive_takes_the_lines_numbers_along(made, tmp_path):
-    again(made, RISES)
-    study = load_as(Ablation, made.root, "made")
-    cells = read_cells(study, made.root, collect(study, made.root))
-    archive.pack(cells, tmp_path / "made.tar.xz")
-    archive.unpack(tmp_path / "made.tar.xz", tmp_path / "there")
-    ours, theirs = (make("made", root).summary.of(ANALYSIS) for root in (made.root, tmp_path / "there"))
-    assert ours == theirs and not ours.missing
