@@ -1,14 +1,12 @@
 """A study's numbers travel without its text, and say the same where they arrive."""
 
 import io
-import json
 import lzma
 import shutil
 import tarfile
 
 import pytest
 
-from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.housekeeping import list_runs, remove
@@ -16,11 +14,11 @@ from lightning_tfm.report import archive
 from lightning_tfm.report.build import make as build
 from lightning_tfm.report.build_summary import summarise
 from lightning_tfm.report.records import collect, read_cells
-from lightning_tfm.study.rows import Paper, Row, all_rows
-from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
+from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
-from tests.helpers.studies import Generator
+from tests.golden.synthetic import diverging, write_looks
+from tests.helpers.studies import Generator, own_row, write_json, write_lines
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +36,9 @@ def packed(made):
     return file
 
 
-def said(root):
+def cells_of(root):
     study = load_as(Ablation, root, "made")
-    return summarise(read_cells(study, root, collect(study, root)))
+    return read_cells(study, root, collect(study, root))
 
 
 def unpacked(file):
@@ -53,7 +51,7 @@ def test_the_report_of_the_unpacked_records_is_the_same_without_any_text(made, t
     assert main(["records", "pack", "made", str(file), "--out", str(made.root)]) == 0
     assert main(["records", "unpack", str(file), "--out", str(there)]) == 0
     assert "8 runs of made" in capsys.readouterr().out
-    ours, theirs = said(made.root), said(there)
+    ours, theirs = (summarise(cells_of(root)) for root in (made.root, there))
     assert [r.missing for r in theirs.rows] == [{}, {"3": "not run yet"}, {}]
     for before, after in zip(ours.rows, theirs.rows, strict=True):
         for metric in ("ppl", "bleu"):
@@ -68,17 +66,13 @@ def test_the_report_of_the_unpacked_records_is_the_same_without_any_text(made, t
 
 
 def test_unpacking_again_changes_nothing_and_packing_again_gives_the_same_bytes(made, tmp_path):
-    study = load_as(Ablation, made.root, "made")
-    cells = read_cells(study, made.root, collect(study, made.root))
-    first, second = tmp_path / "1", tmp_path / "2"
+    cells, first, second = cells_of(made.root), tmp_path / "1", tmp_path / "2"
     assert archive.pack(cells, first) == archive.pack(cells, second) == 8
     assert first.read_bytes() == second.read_bytes()
     assert archive.unpack(first, tmp_path / "there") == ("made", 8, 0)
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "there").rglob("*.json")}
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "there/runs").rglob("*.json")}
     assert archive.unpack(first, tmp_path / "there") == ("made", 0, 8)
-    assert {p: p.stat().st_mtime_ns for p in before if p.name != "study.json"} == {
-        p: t for p, t in before.items() if p.name != "study.json"
-    }
+    assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_unpacked_runs_belong_to_their_study(packed, tmp_path, capsys):
@@ -92,12 +86,11 @@ def test_unpacked_runs_belong_to_their_study(packed, tmp_path, capsys):
 
 
 def test_runs_that_two_rows_share_count_once_and_no_run_is_no_archive(tmp_path, capsys):
-    same = Row("also", "X", {"model.h": 8}, Paper(None, None, None), "mine.yaml:1")
-    twice = Generator(tmp_path, [all_rows()["base"], all_rows()["A-h1"], same], [1, 2])
+    twice = Generator(tmp_path, ["base", "A-h1", own_row("also", {"model.h": 8})], [1, 2])
     assert main(["records", "pack", "made", str(tmp_path / "a"), "--out", str(tmp_path)]) == 2
     assert "study 'made': none of its runs is finished" in capsys.readouterr().err and not (tmp_path / "a").exists()
     twice.write_all({}, skip=[("also", 1), ("also", 2)])
-    cells = read_cells(twice.study, tmp_path, collect(twice.study, tmp_path))
+    cells = cells_of(tmp_path)
     assert len(cells.filled) == 6 and archive.pack(cells, tmp_path / "a") == 4
     assert archive.unpack(tmp_path / "a", tmp_path / "there") == ("made", 4, 0)
 
@@ -106,19 +99,17 @@ def test_without_the_references_there_are_no_counts_to_pack(made, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(made.root, copy)
     shutil.rmtree(copy / "data")
-    study = load_as(Ablation, copy, "made")
     with pytest.raises(UserError, match="dev set"):
-        archive.pack(read_cells(study, copy, collect(study, copy)), tmp_path / "file")
+        archive.pack(cells_of(copy), tmp_path / "file")
 
 
 def test_counts_that_were_cut_leave_the_cell_empty_with_the_reason(made, tmp_path):
-    study = load_as(Ablation, made.root, "made")
-    archive.pack(read_cells(study, made.root, collect(study, made.root)), tmp_path / "file")
+    archive.pack(cells_of(made.root), tmp_path / "file")
     archive.unpack(tmp_path / "file", tmp_path / "there")
     counts = sorted((tmp_path / "there").rglob("*.counts.tsv"))[0]
     counts.write_text("1\t2\n")
-    empty = [why for row in said(tmp_path / "there").rows for why in row.missing.values()]
-    assert sorted(empty)[0].startswith("its scores cannot be read") and json.dumps(empty)
+    empty = [missing.reason for missing in cells_of(tmp_path / "there").empty.values()]
+    assert sorted(empty)[0].startswith("its scores cannot be read")
 
 
 def tarred(members):
@@ -209,17 +200,14 @@ def test_looks_and_diverged_runs_travel_too_so_that_nothing_is_tested_otherwise_
     made.write_all({"A-h1": 0.05, "C-N2": 0.2}, skip=[("A-h4", 2)])
     _, _, h4, n2 = made.study.rows
     folder = made.folder(h4, 2)
-    folder.path.mkdir(parents=True)
-    folder.identity.write_text(json.dumps(made.study.identity_of(h4, 2)))
-    folder.outcome.write_text(json.dumps({"outcome": "nan_loss", "reason": "the loss was nan", "step": 9}))
-    course = [{"step": i, "nll": 3.0 if i < 20 else 9.0, "lr": 0.1, "grad_norm": 1.0} for i in range(1, 41)]
-    made.folder(n2, 3).metrics.write_text("".join(json.dumps(line) + "\n" for line in course))
+    write_json(folder.identity, made.study.identity_of(h4, 2))
+    write_json(folder.outcome, {"outcome": "nan_loss", "reason": "the loss was nan", "step": 9})
+    write_lines(made.folder(n2, 3).metrics, diverging(9.0))
     seen = {row.name: made.study.seeds for row in made.study.rows}
-    (made.root / "studies/made/looks.json").write_bytes(to_json(looks_to_json(Course(late(5, 8), [Look(seen)], seen))))
-    there, file = tmp_path / "there", tmp_path / "made.tar.xz"
-    assert main(["records", "pack", "made", str(file), "--out", str(made.root)]) == 0
-    assert main(["records", "unpack", str(file), "--out", str(there)]) == 0
-    ours, theirs = (build(made.study.name, root).summary for root in (made.root, there))
+    write_looks(made, Course(late(5, 8), [Look(seen)], seen))
+    archive.pack(build("made", made.root).cells, tmp_path / "file", made.root / "studies/made")
+    archive.unpack(tmp_path / "file", tmp_path / "there")
+    ours, theirs = (build("made", root).summary for root in (made.root, tmp_path / "there"))
     assert theirs.looks is not None and theirs.interval_level == ours.interval_level == 0.995
     assert [row.diverged for row in theirs.rows] == [None, None, [2], [3]]
     assert [row.missing for row in theirs.rows] == [row.missing for row in ours.rows]

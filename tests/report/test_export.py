@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.main import main
 from lightning_tfm.cli.share import export as cli_export
 from lightning_tfm.config import evaluation_hash
@@ -20,13 +19,10 @@ from lightning_tfm.report import export
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import Fingerprints, Paper, Row
-from lightning_tfm.study.search import Search
-from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study_file import link, save
-from lightning_tfm.study.sweeps import Pruner
 from lightning_tfm.watch.run_state import Curve
-from tests.helpers.studies import BASE, SPACE, Generator, leave
+from tests.helpers.studies import BASE, SPACE, Generator, ablation, leave, own_row, search
 
 PRINTS = Fingerprints("t", "d")
 
@@ -63,10 +59,8 @@ def test_a_study_without_a_format_and_a_folder_that_is_there_are_told_which_opti
 
 def write_table(root: Path) -> list[Cell]:
     """Four cells; the last one is unfinished, and a fifth has not begun."""
-    none = Paper(None, None, None)
-    rows = [Row("base", "base", {}, none, "here:1"), Row("h4, wide", "X", {"model.h": 4}, none, "here:2")]
-    study = Ablation(name="two", base=BASE, rows=rows, seeds=[1, 2], prints=PRINTS, V=300, store="s")
-    cells = save(study, root).cells()
+    rows = [own_row("base", group="base"), own_row("h4, wide", {"model.h": 4})]
+    cells = save(ablation(rows, [1, 2], name="two", base=BASE, prints=PRINTS), root).cells()
     for cell in cells[:3]:
         write_run(root, cell, whole=cell is not cells[2])
     return cells
@@ -110,8 +104,7 @@ def test_a_finished_curve_is_read_once(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_rows_of_other_data_bring_their_own_runs_and_what_was_scored_otherwise_is_left_out(tmp_path, capsys) -> None:
-    none = Paper(None, None, None)
-    rows = [Row("base", "base", {}, none, "here:1"), Row("half", "X", {"data.share": 0.5}, none, "here:2")]
+    rows = [own_row("base", group="base"), own_row("half", {"data.share": 0.5})]
     base = replace(BASE, data=replace(BASE.data, byte_fallback=True, vocab_size=600))
     made = Generator(tmp_path, rows, [1, 2, 3], by_word=True, base=base)
     made.write_all({"half": 0.7}, skip=[("half", 3)])
@@ -143,15 +136,10 @@ def test_a_live_export_follows_a_run_to_its_end(tmp_path: Path, monkeypatch, cap
 
 
 def test_a_search_brings_its_parameters_and_the_trials_that_were_stopped(tmp_path: Path, capsys) -> None:
-    search = Search(
-        name="found", base=BASE, space=SPACE[2:3], sampler="tpe", seed=0, trials=4, objectives={"dev/ppl": "minimize"},
-        constraints={}, pruner=Pruner(), prints=PRINTS, V=300, store="s",
-    )  # fmt: skip
-    save(search, tmp_path)
-    folder = tmp_path / "studies" / "found"
+    found, folder = save(search(space=SPACE[2:3], trials=4), tmp_path), tmp_path / "studies" / "found"
     queue = Queue("found", find_storage("", folder), budget=4)
-    cells = [search.cell(number, {"model.N": n}) for number, n in enumerate((2, 4))]
-    queue.enqueue(cells, shown=optuna_params(search))
+    cells = [found.cell(number, {"model.N": n}) for number, n in enumerate((2, 4))]
+    queue.enqueue(cells, shown=optuna_params(found))
     for cell in cells:
         claim = queue.claim()
         link(folder, claim.cell)
@@ -168,9 +156,7 @@ def test_what_is_not_there_and_what_is_not_installed_is_said(tmp_path: Path, mon
     for what, words in (("tow", "'tow' is not a study, search or run below"), ("zzz", "studies: two")):
         assert main(["export", what, "--to", "csv", "--out", str(tmp_path)]) == 2
         assert words in capsys.readouterr().err
-    (tmp_path / "studies" / "none").mkdir()
-    plain = json.loads((tmp_path / "studies" / "two" / "study.json").read_text())
-    (tmp_path / "studies" / "none" / "study.json").write_bytes(to_json(plain | {"name": "none", "seeds": [9]}))
+    save(ablation(seeds=[9], name="none", base=BASE), tmp_path)
     with pytest.raises(UserError, match="no run of it has a record yet"):
         export.collect("none", tmp_path)
 

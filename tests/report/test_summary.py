@@ -19,8 +19,7 @@ from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
 from lightning_tfm.report.tables.data_lines import lines
 from lightning_tfm.report.wording.verdict import judge
-from lightning_tfm.study.rows import Paper, Row
-from tests.helpers.studies import SIGNATURE, summary, summary_row
+from tests.helpers.studies import SIGNATURE, own_row, summary, summary_row
 
 
 def read(made):
@@ -93,19 +92,11 @@ def test_refusals(generator, changes, reason):
     made = generator(["base", "A-h1"], [1, 2, 3])
     made.write_all()
     made.write(made.study.rows[1], 2, 0.0, **changes)
-    _rescore(made, changes)
+    if "evaluation_hash" in changes:  # else the score file beside the sentences wins over result.json
+        (path,) = made.folder(made.study.rows[1], 2).path.glob("scores/*/val.json")
+        path.unlink()
     row = rows_of(made)["A-h1"]
-    assert row.n == 2
-    assert reason in row.missing["2"]
-
-
-def _rescore(made, changes):
-    """The score file beside the sentences wins over result.json: change it too (done by write)."""
-    folder = made.folder(made.study.rows[1], 2)
-    (path,) = folder.path.glob("scores/*/val.json") if "evaluation_hash" not in changes else [None]
-    if path is None:
-        for path in folder.path.glob("scores/*/val.json"):
-            path.unlink()
+    assert row.n == 2 and reason in row.missing["2"]
 
 
 def test_the_table_holds_the_same_cells_as_the_report(generator):
@@ -116,10 +107,8 @@ def test_the_table_holds_the_same_cells_as_the_report(generator):
     table, report = write_table(made.study, made.root), summarise(read(made))
     for ours, theirs in zip(table.rows, report.rows, strict=True):
         assert (ours.n, ours.missing) == (theirs.n, theirs.missing)
-        assert (
-            rounded(ours.metric("bleu").by_seed) == theirs.metric("bleu").by_seed
-            and rounded(ours.ppl.mean) == theirs.ppl.mean
-        )
+        assert rounded(ours.metric("bleu").by_seed) == theirs.metric("bleu").by_seed
+        assert rounded(ours.ppl.mean) == theirs.ppl.mean
     assert [row.n for row in table.rows] == [3, 1] and table.signature == report.signature == SIGNATURE
     written = [(made.root / f"studies/made/table.{kind}").read_text() for kind in ("md", "csv", "json")]
     assert all("case:lc, the table's" in text for text in written)
@@ -128,22 +117,20 @@ def test_the_table_holds_the_same_cells_as_the_report(generator):
 def test_missing_or_torn_sentences_are_refused(generator):
     made = generator(["base", "A-h1"], [1, 2])
     made.write_all()
-    (path,) = made.folder(made.study.rows[1], 1).path.glob("scores/*/val.sentences.tsv")
-    path.write_text(path.read_text()[:-40])
-    (path,) = made.folder(made.study.rows[1], 2).path.glob("scores/*/val.sentences.tsv")
-    path.unlink()
+    torn, gone = (
+        next(made.folder(made.study.rows[1], seed).path.glob("scores/*/val.sentences.tsv")) for seed in (1, 2)
+    )
+    torn.write_text(torn.read_text()[:-40])
+    gone.unlink()
     missing = rows_of(made)["A-h1"].missing
     assert set(missing) == {"1", "2"} and all("cannot be read" in why for why in missing.values())
 
 
 def test_a_row_of_the_users_own_has_no_paper(generator):
-    mine = Row("mine", "mine", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")
-    from lightning_tfm.study.rows import all_rows
-
-    made = generator([all_rows()["base"], mine], [1, 2, 3])
+    made = generator(["base", own_row("mine", {"model.h": 2})], [1, 2, 3])
     made.write_all({"mine": 0.4})
-    assert rows_of(made)["mine"].ppl.difference.verdict == "worse"
-    assert rows_of(made)["mine"].metric("bleu").difference.verdict == "worse"
+    row = rows_of(made)["mine"]
+    assert row.ppl.difference.verdict == row.metric("bleu").difference.verdict == "worse"
 
 
 def test_rows_and_claims_are_families_of_their_own(generator):
@@ -151,7 +138,9 @@ def test_rows_and_claims_are_families_of_their_own(generator):
     made.write_all({"A-h1": 0.2, "B-dk16": 0.3})
     cells = read(made)
     report = summarise(cells)
-    d = _differences(*_arguments(cells))
+    order = [row.name for row in cells.study.rows]
+    runs = {name: cells.of(name) for name in order}
+    d = _differences(order, runs, np.array([len(runs[name]) for name in order]), cells.boots)
     for metric in ("ppl", "bleu"):
         raw = d[metric].p[1:]
         told = [row.metric(metric).difference for row in report.rows[1:]]
@@ -161,12 +150,6 @@ def test_rows_and_claims_are_families_of_their_own(generator):
     assert words == {"One": "supported", "Reducing": "undecided", "Learned": "undecided"}  # B-dk32 is as base
     found = {f.row: f for claim in report.claims for f in claim.findings}
     assert found["B-dk16"].p < 0.01 and found["B-dk32"].p > 0.05
-
-
-def _arguments(cells):
-    order = [row.name for row in cells.study.rows]
-    runs = {name: cells.of(name) for name in order}
-    return order, runs, np.array([len(runs[name]) for name in order]), cells.boots
 
 
 def test_a_difference_is_clear_at_full_size_as_in_a_miniature_but_only_there_may_it_be_too_small():

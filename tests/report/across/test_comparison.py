@@ -23,9 +23,10 @@ from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import Estimate
-from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
+from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study_file import save
-from tests.helpers.studies import BASE, Generator, summary_row
+from tests.golden.synthetic import write_looks
+from tests.helpers.studies import TWICE_THE_STEPS, Generator, summary_row
 
 ROWS = ["base", "A-h1", "A-h4", "C-N2"]
 
@@ -35,12 +36,7 @@ def two(tmp_path):
     """The second study's miniature has other steps, so that no run is shared; there A-h1 is worse by 0.3."""
     one = Generator(tmp_path, ROWS, [1, 2, 3], "one")
     one.write_all({"C-N2": 0.5})
-    other = Generator(tmp_path, ROWS[:3], [1, 2, 3, 4], "other")
-    (tmp_path / "studies/other/study.json").unlink()
-    base = replace(BASE, training=replace(BASE.training, steps=200_000))
-    other.base, other.study = base, replace(other.study, base=base)
-    save(other.study, tmp_path)
-    return one, other, tmp_path
+    return one, Generator(tmp_path, ROWS[:3], [1, 2, 3, 4], "other", base=TWICE_THE_STEPS), tmp_path
 
 
 def lines_of(analysis, study="other", metric="ppl"):
@@ -78,16 +74,12 @@ def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     assert main(["compare", "one", "other", "--out", str(root), "--format", "json", "--to", str(root / "x.json")]) == 0
     written = json.loads((root / "x.json").read_text())
     assert written["rows"][2]["p (BH)"] == pytest.approx(ppl["p (BH)"]) and written["schema"] == 3
-    text = render(found, "text")
-    assert all(len(line) <= 80 for line in text.splitlines()) and "C-N2: only in one" in text
-    line = next(x for x in text.splitlines() if x.startswith("A-h1"))
+    line = next(x for x in render(found, "text").splitlines() if x.startswith("A-h1"))
     assert f"{100 * math.expm1(ppl['difference of differences']):+.1f}" in line and "3/4" in line
-    assert line.endswith("grows")
     read = list(csv.DictReader(io.StringIO(render(found, "csv"))))
     assert len(read) == 2 * 2 * 2
     assert float(read[2]["difference of differences"]) == pytest.approx(ppl["difference of differences"])
     page = render(found, "html")
-    assert "<script>alert" not in page and "A-h1" in render(found, "markdown")
     assert page.index("One head grows from one to other.") < page.index("<h2") and "soft-band" in page
 
 
@@ -113,40 +105,23 @@ def test_studies_whose_text_was_edited_between_them_are_not_compared(two, role, 
         assert "one and other cannot be compared" in capsys.readouterr().err
 
 
-def test_studies_are_named_by_what_people_call_them_with_their_folder_beside_it(two):
+def test_studies_of_one_title_have_it_once_before_their_folders(two):
+    """Those of two titles: tests/golden/made/across/compare.*."""
     one, other, root = two
     other.write_all({})
-
-    def shown(*kinds):
-        said = compare([make("one", root), make("other", root)])
-        return [" ".join(render(said, kind).split()) for kind in kinds]
-
-    one.study, other.study = (
-        replace(g.study, title=title, question=title + "?") for g, title in ((one, "Heads"), (other, "Depth & width"))
-    )
-    for study in (one.study, other.study):
-        save(study, root)
-    page, tex, text = shown("html", "latex", "text")
-    both = "Heads (one), Depth &amp; width (other) side by side"
-    assert f"<title>{both}: comparison report</title>" in page and f"<h1><bdi>{both}</bdi></h1>" in page
-    assert '<p class="question"><bdi>Heads? Depth &amp; width?</bdi></p>' in page
-    assert page.count("Depth &amp; width (other)</text>") == 2, "in the key of the wide and of the narrow picture"
-    assert r"\caption{Heads (one), Depth \& width (other) side by side; Depth \& width (other) against" in tex
-    assert "Depth & width (other) against Heads (one): dev PPL" in text
-
     for study in (one.study, other.study):
         save(replace(study, title="Both", question="What?"), root)
-    page, tex = shown("html", "latex")
+    found = compare([make("one", root), make("other", root)])
+    page, tex = (" ".join(render(found, kind).split()) for kind in ("html", "latex"))
     assert "<title>Both: one, other side by side: comparison report</title>" in page and page.count("What?") == 1
     assert r"\caption{Both: one, other side by side; other against one" in tex
 
 
 def test_the_picture_has_95_percent_intervals_of_a_study_with_looks_too(two):
-    _, other, root = two
+    one, other, root = two
     other.write_all({"A-h1": 0.3})
     reports = make("other", root), make("one", root)
-    looks = Course(late(3, 8), [Look({name: [1, 2, 3] for name in ROWS})], None)
-    (root / "studies/one/looks.json").write_text(json.dumps(looks_to_json(looks)))
+    write_looks(one, Course(late(3, 8), [Look({name: [1, 2, 3] for name in ROWS})], None))
     looked = make("other", root), make("one", root)
     wide, narrow = (make_.summary.rows[1].ppl.difference for _, make_ in (looked, reports))
     assert wide.upper - wide.lower > 1.2 * (narrow.upper - narrow.lower)
@@ -207,8 +182,7 @@ def test_two_studies_of_one_name_are_told_apart(tmp_path):
 def test_what_cannot_be_compared_is_refused(tmp_path, capsys):
     one = Generator(tmp_path, ["base", "A-h1"], [1], "one")
     one.write_all()
-    other = Generator(tmp_path, ["base", "A-h4"], [1], "other")
-    other.write_all()
+    Generator(tmp_path, ["base", "A-h4"], [1], "other").write_all()
     with pytest.raises(UserError, match="no row is in two of the studies one, other"):
         compare([make("one", tmp_path), make("other", tmp_path)])
     rows = [replace(row, name=row.name.replace("A-h1", "one-head")) for row in one.study.rows]
@@ -279,12 +253,7 @@ def test_a_study_with_fewer_seeds_than_a_verdict_needs_has_intervals_alone(tmp_p
         monkeypatch.setattr(f"lightning_tfm.report.{module}.LEAST", 5)
     few = Generator(tmp_path, ROWS, [1, 2, 3], "few")
     few.write_all({"A-h1": 0.3})
-    many = Generator(tmp_path, ROWS, [1, 2, 3, 4, 5], "many")
-    base = replace(BASE, training=replace(BASE.training, steps=200_000))
-    many.base, many.study = base, replace(many.study, base=base)
-    (tmp_path / "studies/many/study.json").unlink()
-    save(many.study, tmp_path)
-    many.write_all()
+    Generator(tmp_path, ROWS, [1, 2, 3, 4, 5], "many", base=TWICE_THE_STEPS).write_all()
     found = compare([make("many", tmp_path), make("few", tmp_path)])
     told = lines_of(found, "few")
     assert {(line["p (BH)"], line["verdict"]) for line in told.values()} == {(None, "not testable")}

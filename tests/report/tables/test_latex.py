@@ -14,11 +14,11 @@ from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.render.latex import latex
 from lightning_tfm.report.tables.columns import COLUMNS, SYMBOLS
 from lightning_tfm.report.tables.paper_table import TESTS, Layout, to_latex
-from lightning_tfm.study.rows import Paper, Row, all_rows
+from tests.golden import printed
 from tests.helpers.calling import ROOT
-from tests.helpers.studies import Generator
+from tests.helpers.studies import Generator, own_row
 
-MINE = Row("_&%$#{~^\\é", "group_1", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")
+MINE = own_row("_&%$#{~^\\é", {"model.h": 2}, "group_1")
 DOCUMENT = r"""\documentclass[twocolumn]{article}
 \usepackage[utf8]{inputenc}
 \usepackage{array,booktabs}
@@ -30,7 +30,7 @@ DOCUMENT = r"""\documentclass[twocolumn]{article}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    rows = [*[all_rows()[name] for name in ("base", "A-h1", "C-N2", "E-learned")], MINE]
+    rows = ["base", "A-h1", "C-N2", "E-learned", MINE]
     found = Generator(tmp_path_factory.mktemp("r"), rows, [1, 2, 3], "m_1")
     found.write_all({"A-h1": 0.3, "C-N2": -0.2}, skip=[("E-learned", 2), ("E-learned", 3)])
     return found
@@ -75,20 +75,17 @@ def test_what_can_be_asked_for(report):
 
 
 def test_the_verbs(made, capsys):
-    out = ["--out", str(made.root)]
-    assert main(["report", "m_1", "--format", "latex", "--tests", "p", "--no-paper", "--label", "tab:x", *out]) == 0
-    said = capsys.readouterr().out
+    out = ["--out", str(made.root), "--format", "latex"]
+    said = printed("report", "m_1", "--tests", "p", "--no-paper", "--label", "tab:x", *out)
     assert r"\label{tab:x}" in said and "$p$" in said and "5.29" not in said
-    assert main(["table", "m_1", "--format", "latex", "--caption", "Two.", *out]) == 0
-    assert r"\caption{Two.}" in capsys.readouterr().out
-    assert main(["table", "m_1", "--format", "latex", "--tests", "p", *out]) == 0
-    assert "$p$" in capsys.readouterr().out
-    assert main(["table", "m_1", "--plain", "--format", "latex", "--tests", "p", *out]) == 2
+    said = printed("table", "m_1", "--caption", "Two.", "--tests", "p", *out)
+    assert r"\caption{Two.}" in said and "$p$" in said
+    assert main(["table", "m_1", "--plain", "--tests", "p", *out]) == 2
     assert "--tests=p: with --plain the table has only means" in capsys.readouterr().err
 
 
 def test_what_has_no_glyph_is_named(report):
-    other = replace(report.rows[1], name="A-中-h1")
+    other = replace(report.rows[1], name="A-中-h1")  # and in a page of all views: tests/golden/made/own
     text = to_latex(replace(report, rows=[report.rows[0], other]))
     assert "A-?-h1" in text and "% not in pdfTeX's default fonts, so ? stands for: 中" in text
     assert "stands for" not in to_latex(report)

@@ -38,6 +38,35 @@ def views(root) -> dict[str, str]:
     return found | {"page": printed(root, "report", "made", "--to", "-")}
 
 
+@pytest.fixture
+def root(made, tmp_path):
+    """A copy of the study, to change."""
+    return shutil.copytree(made.root, tmp_path / "root")
+
+
+def forget(module):
+    """A module of the user's and its metrics."""
+    sys.modules.pop(module, None)
+    for name in [name for name in METRICS if name.startswith(f"{module}:")]:
+        METRICS.pop(name)
+
+
+@pytest.fixture
+def own_class(tmp_path, monkeypatch):
+    """own_class(module, source): a file of the user's where the command is called, forgotten at the end."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    written = []
+
+    def write(module, source):
+        (tmp_path / f"{module}.py").write_text(source)
+        written.append(module)
+
+    yield write
+    for module in written:
+        forget(module)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     made = Generator(tmp_path_factory.mktemp("metrics"), ["base", "A-h1", "C-N2"], [1, 2, 3, 4, 5])
@@ -45,8 +74,7 @@ def made(tmp_path_factory):
     return made
 
 
-def test_a_metric_added_to_a_study_shows_in_every_format_and_moves_no_other(made, tmp_path):
-    root = shutil.copytree(made.root, tmp_path / "root")
+def test_a_metric_added_to_a_study_shows_in_every_format_and_moves_no_other(root):
     before, old = views(root), plain(make("made", root).summary)
     folders = sorted(root.glob("runs/*/scores/*"))
     assert not [name for name, text in before.items() if "chrf" in text.lower()]
@@ -64,8 +92,8 @@ def test_a_metric_added_to_a_study_shows_in_every_format_and_moves_no_other(made
     assert [head for head in heads[1] if not head.startswith("chrf ")] == heads[0]
 
 
-def test_an_added_metric_is_compared_between_studies_and_exported(made, tmp_path):
-    root, folder = shutil.copytree(made.root, tmp_path / "root"), tmp_path / "exported"
+def test_an_added_metric_is_compared_between_studies_and_exported(root, tmp_path):
+    folder = tmp_path / "exported"
     Generator(root, ["base", "A-h1"], [1, 2, 3, 4, 5], "again")
     export = ("export", "made", "--to", "csv", "--folder", str(folder))
 
@@ -82,8 +110,8 @@ def test_an_added_metric_is_compared_between_studies_and_exported(made, tmp_path
     assert all("chrf" in text.lower() for text in compared())
 
 
-def test_an_added_metric_travels_in_an_archive_and_is_tested_there(made, tmp_path):
-    root, there = shutil.copytree(made.root, tmp_path / "root"), tmp_path / "there"
+def test_an_added_metric_travels_in_an_archive_and_is_tested_there(root, tmp_path):
+    there = tmp_path / "there"
     printed(root, "validate", "made", "--add", "chrf")
     file = str(tmp_path / "made.tar.xz")
     assert "15 runs" in printed(root, "records", "pack", "made", file)
@@ -92,8 +120,7 @@ def test_an_added_metric_travels_in_an_archive_and_is_tested_there(made, tmp_pat
     assert theirs.by_seed == ours.by_seed and theirs.difference.p == pytest.approx(ours.difference.p, rel=1e-5)
 
 
-def test_runs_that_lack_it_or_have_another_version_of_it_leave_it_untested(made, tmp_path):
-    root = shutil.copytree(made.root, tmp_path / "root")
+def test_runs_that_lack_it_or_have_another_version_of_it_leave_it_untested(root, made):
     printed(root, "validate", "made", "--add", "chrf")
     folder = made.folder(made.study.rows[1], 3).path.name
     (path,) = (root / "runs" / folder).glob("scores/*/val.json")
@@ -104,16 +131,14 @@ def test_runs_that_lack_it_or_have_another_version_of_it_leave_it_untested(made,
     assert rows["A-h1"].mean is None and rows["C-N2"].mean and rows["C-N2"].difference is None
 
 
-def test_a_metric_that_cannot_be_counted_is_refused_and_the_others_of_its_list_are_not_added(made, tmp_path, capsys):
-    root = shutil.copytree(made.root, tmp_path / "root")
+def test_a_metric_that_cannot_be_counted_is_refused_and_the_others_of_its_list_are_not_added(root, capsys):
     assert main(["validate", "made", "--add", "chrf+f1", "--out", str(root)]) == 2
     told = capsys.readouterr()
     assert told.err.count("brackets are counted in trees; line 1 of the references is not one") == 1 and not told.out
     assert all(read_score(path).measures == {} for path in root.glob("runs/*/scores/*/val.json"))
 
 
-def test_what_has_no_translations_here_is_named_and_left_as_it_is(made, tmp_path, capsys):
-    root = shutil.copytree(made.root, tmp_path / "root")
+def test_what_has_no_translations_here_is_named_and_left_as_it_is(root, made, capsys):
     folder = made.folder(made.study.rows[0], 1).path.name
     for path in (root / "runs" / folder).glob("scores/*/val.hyp.txt"):
         path.unlink()
@@ -145,8 +170,8 @@ class Words(Summed):
 '''
 
 
-def test_an_added_metric_counts_words_as_the_study_s_tokenizer_has_them(made, tmp_path, monkeypatch):
-    root, name = shutil.copytree(made.root, tmp_path / "root"), "own_tokens:Words"
+def test_an_added_metric_counts_words_as_the_study_s_tokenizer_has_them(root, own_class):
+    name = "own_tokens:Words"
     by_tokens = OWN.replace("(h.split(), r.split())", "(self.cut(h), self.cut(r))")
     by_tokens += """
     def cut(self, line):
@@ -154,30 +179,22 @@ def test_an_added_metric_counts_words_as_the_study_s_tokenizer_has_them(made, tm
 
         return bleu_tokenizer(self.tokenize)(line).split()
 """
-    (tmp_path / "own_tokens.py").write_text(by_tokens)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    own_class("own_tokens", by_tokens)
     assert f"15 runs have {name}" in printed(root, "validate", "made", "--add", "own_tokens.Words"), "as parts are"
     row = make("made", root).summary.rows[2].metric(name)
-    sys.modules.pop("own_tokens")
-    METRICS.pop(name)
+    forget("own_tokens")
     assert row.difference.verdict == "worse", "its sums are what was added"
 
 
 @pytest.mark.parametrize("listed", ["chrf+mixed:Words", "mixed:Words+exact", "chrf+mixed.Words+exact", "mixed:Words"])
-def test_a_list_mixes_built_in_metrics_and_classes_of_the_user_s_own(made, tmp_path, monkeypatch, listed):
-    root = shutil.copytree(made.root, tmp_path / "root")
-    (tmp_path / "mixed.py").write_text(OWN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def test_a_list_mixes_built_in_metrics_and_classes_of_the_user_s_own(root, listed, own_class):
+    own_class("mixed", OWN)
     names = listed.replace("mixed.Words", "mixed:Words").split("+")
     it = "them" if len(names) > 1 else "it"
     said = printed(root, "validate", "made", "--add", listed)
     assert f"15 runs have {', '.join(names)}; lightning-tfm table made" in said and said.endswith(f"prints {it}\n")
     summary = make("made", root).summary
     assert all(row.metric(name).mean is not None for row in summary.rows for name in names)
-    sys.modules.pop("mixed")
-    METRICS.pop("mixed:Words")
 
 
 @pytest.mark.parametrize("listed", ["chrf,exact", "chrf exact", "+chrf", "chrf+", "chrf++exact", "chrf,mixed:Words"])
@@ -193,11 +210,9 @@ def test_a_metric_is_added_once(made, capsys):
     assert "--add needs a metric: chrf" in capsys.readouterr().err
 
 
-def test_a_class_of_the_user_s_own_is_a_metric_in_every_format_with_tests(made, tmp_path, monkeypatch, capsys):
-    root, name = shutil.copytree(made.root, tmp_path / "root"), "own_words:Words"
-    (tmp_path / "own_words.py").write_text(OWN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def test_a_class_of_the_user_s_own_is_a_metric_in_every_format_with_tests(root, tmp_path, capsys, own_class):
+    name = "own_words:Words"
+    own_class("own_words", OWN)
     old = plain(make("made", root).summary)
     assert f"15 runs have {name}" in printed(root, "validate", "made", "--add", name)
     found = make("made", root).summary
@@ -205,9 +220,8 @@ def test_a_class_of_the_user_s_own_is_a_metric_in_every_format_with_tests(made, 
     row = found.rows[2].metric(name)
     assert METRICS[name].label == "right words" and 0 < row.mean < 100 and row.difference.p < 0.05
     assert row.difference.verdict == "worse" and "own_words:Words|source:" in found.signatures[name]
-    (tmp_path / "own_words.py").write_text(OWN.replace("100 *", "50 *"))
-    sys.modules.pop("own_words")
-    METRICS.pop(name)
+    own_class("own_words", OWN.replace("100 *", "50 *"))
+    forget("own_words")
     assert make("made", root).summary.rows[2].metric(name).mean is None, "counted by an older version of the class"
     remedy = f"validate made --add {name} counts it again"
     for kind, text in views(root).items():
@@ -216,8 +230,7 @@ def test_a_class_of_the_user_s_own_is_a_metric_in_every_format_with_tests(made, 
     assert f"15 runs have {name}" in printed(root, "validate", "made", "--add", name)
     again = make("made", root).summary
     assert again.rows[2].metric(name).mean == pytest.approx(row.mean / 2) and again.outdated == {}
-    sys.modules.pop("own_words")
-    METRICS.pop(name)
+    forget("own_words")
     (tmp_path / "own_words.py").unlink()
     without = plain(make("made", root).summary)
     assert without == old and f"metric '{name}': cannot import it" in capsys.readouterr().err
@@ -257,21 +270,15 @@ SAYS |= {
 
 
 @pytest.mark.parametrize("wrong", [*GIVEN, *SCORES])
-def test_a_class_whose_numbers_cannot_be_summed_is_refused_before_they_are_kept(wrong, tmp_path, monkeypatch):
+def test_a_class_whose_numbers_cannot_be_summed_is_refused_before_they_are_kept(wrong, own_class):
     source = OWN.replace(
         "[[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]",
         GIVEN.get(wrong, "[[1, 2] for _ in pairs]"),
     )
-    (tmp_path / "own_counts.py").write_text(source.replace(*SCORES.get(wrong, ("", ""))))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    own_class("own_counts", source.replace(*SCORES.get(wrong, ("", ""))))
     texts = [f"a b {i}" for i in range(5)]
-    try:
-        with pytest.raises(UserError, match=f"metric 'own_counts:Words'.*{SAYS.get(wrong, '')}"):
-            corpus_scores(Evaluation(metrics="own_counts:Words"), texts, texts)
-    finally:
-        sys.modules.pop("own_counts", None)
-        METRICS.pop("own_counts:Words", None)
+    with pytest.raises(UserError, match=f"metric 'own_counts:Words'.*{SAYS.get(wrong, '')}"):
+        corpus_scores(Evaluation(metrics="own_counts:Words"), texts, texts)
 
 
 LOG = (
@@ -282,13 +289,9 @@ LOG = (
 LOG = LOG.replace("    WIDTH", "    lower_is_better = True\n    log = True\n    WIDTH")
 
 
-def test_a_logarithm_is_what_is_resampled_where_one_is_tested_and_a_label_is_harmless_in_latex(
-    made, tmp_path, monkeypatch
-):
-    root, name = shutil.copytree(made.root, tmp_path / "root"), "own_log:Wrong"
-    (tmp_path / "own_log.py").write_text(LOG)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def test_a_logarithm_is_what_is_resampled_where_one_is_tested_and_a_label_is_harmless_in_latex(root, own_class):
+    name = "own_log:Wrong"
+    own_class("own_log", LOG)
     assert "15 runs have" in printed(root, "validate", "made", "--add", name)
     study = load_as(Ablation, root, "made")
     cells = read_cells(study, root, collect(study, root))
@@ -301,15 +304,13 @@ def test_a_logarithm_is_what_is_resampled_where_one_is_tested_and_a_label_is_har
     assert r"{100 \% wrong\_words (dev)}" in tex and "{100 % wrong" not in tex
 
 
-def test_scores_without_a_finite_value_are_not_tested_and_disturb_no_other(made, tmp_path, monkeypatch):
+def test_scores_without_a_finite_value_are_not_tested_and_disturb_no_other(root, made, own_class):
     """The logarithm of 0; sums that are 0 in some resampled texts."""
-    root, before = shutil.copytree(made.root, tmp_path / "root"), plain(make("made", made.root).summary)
+    before = plain(make("made", made.root).summary)
     counts = "[[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]"
     nothing = LOG.replace(counts, "[[1, 1] for _ in pairs]").replace("Wrong(", "Nothing(")
     rare = OWN.replace(counts, "[[pair == pairs[7], pair == pairs[7]] for pair in pairs]").replace("Words(", "Rare(")
-    (tmp_path / "own_zero.py").write_text(nothing + rare)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    own_class("own_zero", nothing + rare)
     names = ["own_zero:Nothing", "own_zero:Rare"]
     printed(root, "validate", "made", *(word for name in names for word in ("--add", name)))
     summary = make("made", root).summary
