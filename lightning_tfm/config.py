@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import GONE, refuse
+from lightning_tfm.model.config import ABOVE_0, BELOW_1, NOT_NEGATIVE, SHARE
 from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for every reader of one
 from lightning_tfm.registry import CORPORA, LAYERS, SCHEMES, may_act
 
@@ -47,7 +48,7 @@ class Data:
     """name of the split that tables are scored on"""
     test: str = "test"
     """name of the held-out split; empty for none"""
-    pairs: int = 5000
+    pairs: int = field(default=5000, metadata=ABOVE_0)
     """training pairs that the built-in corpus generates"""
     corpus_seed: int = 0
     """seed of the built-in corpus"""
@@ -55,31 +56,31 @@ class Data:
     """our own byte-pair encoding, or text that is already in tokens, split at spaces and joined at `@@ `"""
     vocabulary: str = ""
     """for tokenizer=pieces: file in the folder with one token per line; a fetched corpus brings its own"""
-    vocab_size: int = 37000
+    vocab_size: int = field(default=37000, metadata=ABOVE_0)
     """tokens of the byte-pair encoding shared by both languages, the four special ones included"""
     normalization: str = "identity"
     """SentencePiece normalisation rule; identity leaves the text unchanged"""
     byte_fallback: bool = False
     """spell characters that the vocabulary lacks in bytes instead of the unknown token"""
-    max_len: int = 256
+    max_len: int = field(default=256, metadata=ABOVE_0)
     """training pairs with more tokens on a side (end token included) are counted and left out; dev and test never"""
     bad_lines: Literal["error", "drop"] = "error"
     """at an empty or broken line: stop and name it, or (training only) count its pair and leave it out"""
-    max_words: int = 0
+    max_words: int = field(default=0, metadata=NOT_NEGATIVE)
     """cleaning: training pairs with more words on a side are counted and left out; 0: this rule is off. Without a
     source, lines of all splits are packed to that many words, and 0 leaves each unchanged"""
-    max_ratio: float = 0.0
+    max_ratio: float = field(default=0.0, metadata=NOT_NEGATIVE)
     """cleaning: drop training pairs with a side of more than this many times the other's words, plus 3; 0: off"""
     check_encoding: bool = False
     """cleaning: drop training pairs with replacement characters or doubly encoded UTF-8"""
-    share: float = 1.0
+    share: float = field(default=1.0, metadata=SHARE)
     """share of the training pairs to use, chosen by a hash of each pair: smaller shares are subsets of larger ones"""
     drop_duplicates: bool = False
     """cleaning: drop training pairs that occurred before, recognised by 8-byte hashes"""
     long: str = ""
     """split that is scored by length up to five times the training length: the built-in corpus makes one, `long`; with
     files any split, dev too; empty for none"""
-    long_from: int = 0
+    long_from: int = field(default=0, metadata=NOT_NEGATIVE)
     """tokens, end token included, beyond which its lines are long; 0: data.max_len"""
 
     @property
@@ -104,26 +105,26 @@ class Data:
 class Training:
     """Batch, optimiser, schedule, regularisation, budget (5.1 to 5.4)."""
 
-    tokens: int = 25000
+    tokens: int = field(default=25000, metadata=ABOVE_0)
     """at most this many source tokens, and as many target tokens, in an optimizer step, over all devices"""
-    steps: int = 100_000
+    steps: int = field(default=100_000, metadata=ABOVE_0)
     """optimizer steps"""
-    warmup: int = 4000
+    warmup: int = field(default=4000, metadata=ABOVE_0)
     """steps over which the learning rate rises"""
-    lr_factor: float = 1.0
+    lr_factor: float = field(default=1.0, metadata=ABOVE_0)
     """factor on the paper's schedule"""
     schedule: str = "inverse_sqrt"
     """{parts}, or the import path of your own class; after the warm-up: the paper's step^-0.5, a straight line or half
     a cosine to zero at the last step, or the peak held and then a straight line (warm-up, stable, decay)"""
-    beta1: float = 0.9
+    beta1: float = field(default=0.9, metadata=BELOW_1)
     """decay of Adam's mean of gradients (5.3)"""
-    beta2: float = 0.98
+    beta2: float = field(default=0.98, metadata=BELOW_1)
     """decay of Adam's mean of squared gradients (5.3)"""
-    adam_eps: float = 1e-9
+    adam_eps: float = field(default=1e-9, metadata=ABOVE_0)
     """added to the root of that mean (5.3)"""
-    clip_norm: float = 0.0
+    clip_norm: float = field(default=0.0, metadata=NOT_NEGATIVE)
     """upper limit of the gradient's norm; 0 for none (the paper)"""
-    eps_ls: float = 0.1
+    eps_ls: float = field(default=0.1, metadata=BELOW_1)
     """label smoothing"""
     smoothing: Literal["vocabulary", "others"] = "vocabulary"
     """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (tensor2tensor)"""
@@ -132,17 +133,17 @@ class Training:
     float32 whose products round their factors to 10 bits, on NVIDIA GPUs"""
     masks: Literal["sentence", "device"] = "sentence"
     """dropout masks keyed by sentence (the same on any hardware), or the device's own (equal in distribution)"""
-    average_last: int = 0
+    average_last: int = field(default=0, metadata=NOT_NEGATIVE)
     """snapshots whose average is scored at the end, with the last weights (5 for base, 20 for big in 6.1); 0: none"""
-    average_every: int = 1500
+    average_every: int = field(default=1500, metadata=ABOVE_0)
     """steps between these snapshots"""
-    seed: int = 1
+    seed: int = field(default=1, metadata=NOT_NEGATIVE)
     """decides initial weights, order of the data and dropout"""
     optimizer: str = "adam"
     """{parts}, or the import path of your own class; muon uses AdamW for all but linear maps"""
-    weight_decay: float = 0.0
+    weight_decay: float = field(default=0.0, metadata=NOT_NEGATIVE)
     """decay of all matrices and embeddings; adam adds it to the gradient, the others shrink weights by rate times it"""
-    cooldown: float = 0.2
+    cooldown: float = field(default=0.2, metadata=SHARE)
     """share of the steps over which schedule=wsd falls"""
 
 
@@ -150,11 +151,11 @@ class Training:
 class Evaluation:
     """Decoding and scoring (6.1). Changing it retrains nothing."""
 
-    beam: int = 4
+    beam: int = field(default=4, metadata=ABOVE_0)
     """hypotheses kept by beam search; 1 is greedy"""
-    alpha: float = 0.6
+    alpha: float = field(default=0.6, metadata=NOT_NEGATIVE)
     """length penalty ((5 + length) / 6)^alpha"""
-    extra_len: int = 50
+    extra_len: int = field(default=50, metadata=NOT_NEGATIVE)
     """tokens by which a translation may be longer than its source"""
     weights: Literal["last", "average"] = "last"
     """which weights a table scores"""

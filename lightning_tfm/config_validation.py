@@ -1,5 +1,8 @@
 """Values of an experiment that are outside their range or contradict each other."""
 
+from dataclasses import fields
+from typing import Any
+
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.registry import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
@@ -11,50 +14,25 @@ MOST_BEAMS = 1000
 def check(experiment: Experiment) -> None:
     """Raise UserError where values contradict each other or are outside their range."""
     m, d, t, e = experiment.model, experiment.data, experiment.training, experiment.evaluation
-    positive = {f"model.{k}": getattr(m, k) for k in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions")}
-    positive |= {"model.kernel": m.kernel, "model.neighbourhood": m.neighbourhood, "model.clip": m.clip}
-    positive |= {f"training.{k}": getattr(t, k) for k in ("tokens", "steps", "warmup", "average_every", "lr_factor")}
-    positive |= {"data.vocab_size": d.vocab_size, "data.max_len": d.max_len, "data.pairs": d.pairs}
-    positive |= {
-        "evaluation.beam": e.beam,
-        "model.norm_eps": m.norm_eps,
-        "training.adam_eps": t.adam_eps,
-    }
-    for name, value in positive.items():
-        if not value > 0:
-            raise UserError(f"{name}={value}: must be above 0")
+    for section in fields(experiment):
+        values: Any = getattr(experiment, section.name)
+        for f in (f for f in fields(values) if "range" in f.metadata):
+            (text, holds), value = f.metadata["range"], getattr(values, f.name)
+            if not holds(value):
+                raise UserError(f"{section.name}.{f.name}={value}: {text}")
     if e.beam > MOST_BEAMS:
         raise UserError(f"evaluation.beam={e.beam}: at most {MOST_BEAMS:,} translations are kept side by side")
-    unit = {
-        "model.P_drop": m.P_drop,
-        "model.P_attention": m.P_attention,
-        "model.P_ff": m.P_ff,
-        "training.eps_ls": t.eps_ls,
-        "training.beta1": t.beta1,
-        "training.beta2": t.beta2,
-    }
-    for name, value in unit.items():
-        if not 0 <= value < 1:
-            raise UserError(f"{name}={value}: must be in [0, 1)")
-        if name.startswith("model.P_") and t.masks == "sentence" and round(65536 * value) == 65536:
+    for name in ("P_drop", "P_attention", "P_ff") if t.masks == "sentence" else ():
+        if round(65536 * (share := getattr(m, name))) == 65536:
             raise UserError(
-                f"{name}={value}: masks keyed by sentence drop a multiple of 1/65536, here all of them: at most 0.99999"
+                f"model.{name}={share}: masks keyed by sentence drop a multiple of 1/65536, here all of them: at most "
+                "0.99999"
             )
-    for name, value in {"data.share": d.share, "training.cooldown": t.cooldown}.items():
-        if not 0 < value <= 1:
-            raise UserError(f"{name}={value}: must be in (0, 1]")
     if t.schedule == "wsd" and t.warmup + round(t.cooldown * t.steps) > t.steps:
         raise UserError(
             f"training.schedule=wsd: a warm-up of {t.warmup} steps and a fall of {round(t.cooldown * t.steps)} do not "
             f"fit into training.steps={t.steps}: set training.warmup or training.cooldown lower"
         )
-    least = {"training.clip_norm": t.clip_norm, "training.average_last": t.average_last, "evaluation.alpha": e.alpha}
-    least |= {"training.weight_decay": t.weight_decay, "data.max_words": d.max_words, "data.max_ratio": d.max_ratio}
-    least |= {"data.long_from": d.long_from}
-    least |= {"evaluation.extra_len": e.extra_len, "model.target_spaces": m.target_spaces, "training.seed": t.seed}
-    for name, value in least.items():
-        if not value >= 0:
-            raise UserError(f"{name}={value}: must not be negative")
     if m.kv_heads < 0 or (m.kv_heads and m.h % m.kv_heads):
         raise UserError(f"model.kv_heads={m.kv_heads}: must divide model.h={m.h}, or be 0 for as many")
     scheme, layer = SCHEMES.traits(m.positions), LAYERS.traits(m.layer)
