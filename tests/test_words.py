@@ -76,6 +76,16 @@ def test_fields_are_explained_in_the_field_s_words(module):
     assert not private("\n".join(texts.values()))
 
 
+FILES = sorted(path for folder in ("experiments", "sweeps") for path in (PACKAGE.parent / folder).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_shipped_files_are_in_the_field_s_words(path):
+    """Their comments, labels and questions; keys and values of fields stay."""
+    text = path.read_text(encoding="utf-8")
+    assert not private("\n".join(re.findall(r"#.*$|label: [^,}]*|^(?:title|question): .*$", text, re.MULTILINE)))
+
+
 def test_a_private_word_is_seen():
     found = list(said('def f():\n    """A piece."""\n    raise E(f"{n} pieces a second")\n'))
     assert found == [" pieces a second"] and len(private(found[0])) == 1 and private("over the memory")
