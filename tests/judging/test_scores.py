@@ -1,14 +1,23 @@
-"""What a file of scores may look like, and what is wrong with it in one line that names the line."""
+"""What a file of scores may look like, what is wrong with it in one line, and scores from Lightning without one."""
 
+import csv
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import lightning
 import pytest
+import torch
+from lightning.pytorch.loggers import CSVLogger
 
+import lightning_tfm
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.judging import scores
+from lightning_tfm.judging.logs import read_logs
 from lightning_tfm.judging.scores import aim, read_scores
 
 HEAD = "row,seed,acc\n"
@@ -121,3 +130,176 @@ def test_a_name_does_nothing_in_a_terminal_a_page_a_paper_or_a_spreadsheet(tmp_p
         assert "<script>alert" not in said or kind in ("text", "csv", "json"), kind
         assert kind != "latex" or r"\input" not in said
         assert kind != "csv" or "\n'=cmd" in said.replace('"', "")
+
+
+# --- scores from Lightning without a file by hand: the callback, and the versions of CSVLogger ---
+
+
+VAL_ACC = [aim("val_acc:higher")]
+
+
+class Tiny(lightning.LightningModule):
+    """A model that is not ours."""
+
+    def __init__(self, variant: str = "base", seed: int = 1) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch, _):
+        return self.layer(batch[0]).mean()
+
+    def validation_step(self, batch, _):
+        self.log("val_acc", float(self.hparams.seed) + 0.5)
+
+    def test_step(self, batch, _):
+        self.log("test_acc", 0.25)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def trainer(folder: Path, *callbacks: lightning.Callback, logs: bool = False) -> lightning.Trainer:
+    return lightning.Trainer(
+        max_epochs=1,
+        log_every_n_steps=1,
+        accelerator="cpu",
+        logger=CSVLogger(folder, name="lightning_logs") if logs else False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=list(callbacks),
+        use_distributed_sampler=False,
+    )
+
+
+def data() -> torch.utils.data.DataLoader:
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(4, 1)), batch_size=2)
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_a_trainer_writes_its_scores_and_a_repeated_run_replaces_them(tmp_path):
+    path = tmp_path / "new" / "scores.csv"
+    for seed in (1, 2, 1):
+        made = trainer(tmp_path, lightning_tfm.Scores(path, row="gated", seed=seed))
+        made.fit(Tiny(seed=seed), data(), data())
+        made.test(dataloaders=data(), model=Tiny(seed=seed), verbose=False)
+    found = lines(path)
+    assert [(x["row"], x["seed"], x["val_acc"], x["test_acc"]) for x in found] == [
+        ("gated", "2", "2.5", "0.25"),
+        ("gated", "1", "1.5", "0.25"),
+    ]
+    assert [file.name for file in path.parent.iterdir() if file.suffix == ".tmp"] == []
+
+
+def test_a_file_that_holds_something_else_is_left_alone(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="no columns 'row' and 'seed'"):
+        trainer(tmp_path, lightning_tfm.Scores(path, row="x", seed=1)).fit(Tiny(), data(), data())
+    assert path.read_text() == "a,b\n1,2\n"
+
+
+WRITER = """
+import sys
+from types import SimpleNamespace
+from lightning_tfm import Scores
+path, seed = sys.argv[1:]
+for turn in range(5):
+    values = {"callback_metrics": {"acc": turn}, "is_global_zero": True}
+    trainer = SimpleNamespace(interrupted=False, fast_dev_run=False, **values)
+    Scores(path, row="a", seed=int(seed)).on_fit_end(trainer, None)
+"""
+
+FORKED = """
+import os
+for seed in range(16):
+    if os.fork() == 0:
+        sys.argv[2] = str(seed)
+        break
+else:
+    [os.wait() for _ in range(16)]
+    sys.exit()
+"""
+
+
+def test_sixteen_processes_lose_no_line(tmp_path):
+    path = tmp_path / "scores.csv"
+    program = WRITER.replace("path, seed =", FORKED + "path, seed =")
+    subprocess.run([sys.executable, "-c", program, str(path), "0"], check=True, env=os.environ)
+    assert sorted(int(x["seed"]) for x in lines(path)) == list(range(16))
+    assert {x["acc"] for x in lines(path)} == {"4.0"}
+
+
+def logs(folder: Path, versions: dict[str, tuple[str, list[str]]], age: float = 3600) -> Path:
+    """version -> (hparams.yaml, values of val_acc)."""
+    for name, (hparams, values) in versions.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "hparams.yaml").write_text(hparams)
+        path = folder / name / "metrics.csv"
+        path.write_text("epoch,step,val_acc\n" + "".join(f"{i},{i},{v}\n" for i, v in enumerate(values)))
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - age))
+    return folder
+
+
+def test_versions_of_a_logger_are_runs(tmp_path, capsys):
+    for variant in ("base", "gated"):
+        for seed in (1, 2):
+            trainer(tmp_path, logs=True).fit(Tiny(variant, seed), data(), data())
+    folder = tmp_path / "lightning_logs"
+    for path in folder.rglob("metrics.csv"):
+        os.utime(path, (0, 0))
+    found = read_logs(folder, VAL_ACC, "hparams.variant", "hparams.seed", [])
+    assert found.of("gated", "val_acc") == {"1": 1.5, "2": 2.5}
+    names = ["--row", "hparams.variant", "--seed", "hparams.seed", "--metric", "val_acc:higher"]
+    assert main(["judge", str(folder), *names, "--last", "val_acc"]) == 0
+    assert "3 more seeds" in capsys.readouterr().out
+
+
+def test_last_or_best_and_the_best_warns_of_selection(tmp_path):
+    folder = logs(tmp_path, {"version_0": ("variant: a\nseed: 1\n", ["0.1", "", "0.9", "0.5"])})
+    last, best = (read_logs(folder, VAL_ACC, "hparams.variant", "hparams.seed", of) for of in ([], ["val_acc"]))
+    assert last.of("a", "val_acc") == {"1": 0.5} and best.of("a", "val_acc") == {"1": 0.9}
+    assert not last.notes and "selected by what is judged" in best.notes[0]
+
+
+def test_last_and_best_of_one_metric_are_refused(tmp_path, capsys):
+    folder = logs(tmp_path, {"version_0": ("variant: a\nseed: 1\n", ["0.1"])})
+    both = ["--metric", "val_acc:higher", "--last", "val_acc", "--best", "val_acc"]
+    assert main(["judge", str(folder), *both]) == 2
+    assert "--last val_acc and --best val_acc: one of them counts" in capsys.readouterr().err
+
+
+def test_aliases_of_aliases_are_not_followed_for_ever(tmp_path):
+    lines = ["a0: &a0 {k: 1}"]
+    lines += [f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}" for i in range(1, 9)]
+    folder = logs(tmp_path, {"version_0": ("\n".join(lines), ["0.1"])})
+    with pytest.raises(UserError, match="more than 100,000 values"):
+        read_logs(folder, VAL_ACC, "hparams.v", "hparams.seed", [])
+
+
+def test_runs_that_are_still_written_are_left_out_and_named(tmp_path):
+    logs(tmp_path, {"version_0": ("variant: a\nseed: 1\n", ["0.1"]), "version_2": ("variant: a\nseed: 3\n", [""])})
+    logs(tmp_path, {"version_1": ("variant: a\nseed: 2\n", ["0.1"])}, age=0)
+    found = read_logs(tmp_path, VAL_ACC, "hparams.variant", "hparams.seed", [])
+    assert list(found.of("a", "val_acc")) == ["1"]
+    assert "version_2: has no val_acc yet" in found.notes
+    assert "version_1: left out, as it was written to within a minute" in found.notes
+
+
+def test_hparams_construct_nothing_and_what_is_missing_is_named(tmp_path):
+    evil = "variant: !!python/object/apply:os.system ['touch owned']\nseed: 1\nopt:\n  lr: !!python/tuple [1]\n"
+    folder = logs(tmp_path / "a", {"version_0": (evil, ["0.1"])})
+    with pytest.raises(UserError, match=r"no column 'hparams\.variant'"):
+        read_logs(folder, VAL_ACC, "hparams.variant", "hparams.seed", [])
+    assert not Path("owned").exists()
+    twice = logs(tmp_path / "b", {f"version_{i}": ("m: {v: x}\nseed: 1\n", ["0.1"]) for i in range(2)})
+    with pytest.raises(UserError, match="version_1: row 'x', seed 1 has its val_acc in version_0"):
+        read_logs(twice, VAL_ACC, "hparams.m.v", "hparams.seed", [])
+    with pytest.raises(UserError, match=r"no column 'row'; name it by --row COLUMN"):
+        read_logs(twice, VAL_ACC, "row", "seed", [])
+    with pytest.raises(UserError, match=r"no metrics\.csv"):
+        read_logs(tmp_path / "c", VAL_ACC, "hparams.v", "hparams.seed", [])
