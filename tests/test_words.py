@@ -31,7 +31,7 @@ INSTEAD = {
     r"\bas ever\b|\bsurely\b|\bin its place\b": "nothing: leave it out",
     r"\bended badly\b|\bfor certain\b": "Failed runs; significant",
 }
-"""words of no use to someone who knows the field -> what to say; tests/documents/test_documents.py has the documents'"""
+"""words of no use to one who knows the field -> what to say; tests/documents/test_documents.py has the documents'"""
 
 
 def private(text: str) -> list[str]:
