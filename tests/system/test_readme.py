@@ -1,9 +1,9 @@
 """Every command of README.md and docs/, and every shipped experiment and sweep, in a shortened form in one folder.
 
-Commands are found in the documents themselves and looked up in `COMMANDS`, which says how each is shortened, or where
-it has to stop on a machine without the world that it needs. One that is not listed there is a failure; one that stands
-in several documents is run once. A block of YAML or Python whose first line is a comment with a file's name is that
-file; a document's other blocks of Python are one program.
+Commands are found in the documents themselves. Each is shortened as `way` implies by its program and verb, or as
+`COMMANDS` says, or where it has to stop on a machine without the world that it needs. One that stands in several
+documents is run once. A block of YAML or Python whose first line is a comment with a file's name is that file; a
+document's other blocks of Python are one program.
 """
 
 import ast
@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -65,10 +65,9 @@ BIG = f"{FULL} --training.average_last 1 --training.average_every 5 --miniature.
 
 @dataclass(frozen=True)
 class Run:
-    """It comes to its end with `more` appended, once the command `after` has been run."""
+    """It comes to its end with `more` appended."""
 
     more: str = ""
-    after: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,50 +96,31 @@ class Foreign:
 GENERATED = load("generated")
 WALK = "lightning-tfm fit --config experiments/miniature-multi30k.yaml --data.folder FOLDER --data.share 1 --seed 1"
 NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
+SMALL = "--training.steps 2 --training.warmup 2 --training.tokens 260 --data.pairs 90 --data.vocab_size 150"
+TREES = f"{SEARCH} {HERE} {SMALL}"
+ALONE = f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --data.max_words 12"
+LINES = f"{SIZES} {HERE} --data.vocab_size 44 --data.max_words 12"
+LONG = "--data.long val --data.long_from 8"
+SHARED = f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"
+MADE_UP = f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"
+SCAN = f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1"
+FEW = f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000 "
+FEW += "--training.warmup 2"
+TABLE3 = "lightning-tfm sweep sweeps/table3.yaml"
+MINIATURE = "lightning-tfm fit --config experiments/miniature.yaml"
+LM = "lightning-tfm fit --config experiments/language-model.yaml"
+OF_LINES = "lightning-tfm sweep sweeps/language-model.yaml"
+FAR = "lightning-tfm sweep sweeps/extrapolation.yaml"
+MINE = "lightning-tfm sweep my-sweep.yaml"
+JUDGED = "lightning-tfm judge examples/speedrun/varlen.csv --metric val_loss:lower"
 COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
-    "make table3": Foreign("check_make"),
-    "lightning-tfm demo": Run(),
-    "make wheel": Foreign("check_make"),
-    "make test": Foreign("check_make"),
-    "make lint": Foreign("check_make"),
-    "make docs": Foreign("check_make"),
-    "make bench": Foreign("check_make"),
-    "python -m benchmarks gpu --minutes 30 --out gpu": Foreign("check_benchmark"),
-    "python -m benchmarks gpu --stages first --out gpu": Foreign("check_benchmark"),
-    "lightning-tfm fit --config experiments/miniature.yaml --trainer.accelerator gpu --trainer.devices 2": Parsed(
-        "GPUs"
-    ),
-    "make bench ARGS=peers": Foreign("check_make"),
-    "make install": Foreign("check_make"),
-    "pip install dist/lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
-    "lightning-tfm sweep sweeps/table3.yaml": Run(SHORT),
-    "lightning-tfm fit --config experiments/base.yaml --trainer.accelerator gpu --trainer.micro_tokens 8000": Parsed(
-        "a GPU"
-    ),
-    "lightning-tfm data prepare files --config experiments/miniature.yaml --data.corpus files "
-    "--data.folder FOLDER": Run("--data.vocab_size 44 --data.max_len 60"),
-    "lightning-tfm fit --config experiments/miniature.yaml --data.corpus files --data.folder FOLDER --data.source en "
-    "--data.target de --data.dev val --data.test test": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
-    "lightning-tfm fit --config experiments/miniature.yaml --row A-h1": Run(SHORT),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.h 16 --model.d_k 32 --model.d_v 32": Run(SHORT),
-    "lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8": Run(
-        f"{SHORT} --first-seeds 2 --max-seeds 2"
-    ),
-    "lightning-tfm sweep sweeps/table3.yaml --name multi30k --config experiments/miniature-multi30k.yaml": Run(
-        f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"
-    ),
-    "lightning-tfm plan sweeps/table3.yaml": Run(SHORT),
-    "lightning-tfm sweep sweeps/stack.yaml": Parsed("25 runs; shortened it runs below, from sweeps/"),
-    "lightning-tfm sweep sweeps/table3.yaml --name one-stack --model.stack prefix": Run(SHORT),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.stack causal": Run(SHORT),
-    "lightning-tfm status table3 --watch": Run(),
-    "lightning-tfm status": Run(),
-    "lightning-tfm resume table3": Run(),
-    "lightning-tfm study hide table3 E-learned": Run(),
+    "lightning-tfm wandb replay table3": Foreign("check_replay"),
+    f"{MINIATURE} --data.corpus files --data.folder FOLDER --data.source en --data.target de --data.dev val "
+    "--data.test test": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
+    f"{TABLE3} --name careful --seeds auto --max-seeds 8": Run(f"{SHORT} --first-seeds 2 --max-seeds 2"),
+    f"{TABLE3} --name multi30k --config experiments/miniature-multi30k.yaml": Run(SHARED),
+    f"{TABLE3} --launcher none --workers 2": Run(f"{SHORT} --name queued"),
     "lightning-tfm dashboard": Stops("a port is between", "someone to end it with Ctrl-C", "--port 70000"),
-    "lightning-tfm report table3 --collect": Run(),
-    "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
-    "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT),
     "lightning-tfm sweep sweeps/modern.yaml --tune training.lr_factor=0.35,0.7,1.4 --tune-seeds 1001": Parsed(
         "176 runs"
     ),
@@ -148,170 +128,98 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
         "55 runs"
     ),
     "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
-    "lightning-tfm sweep sweeps/table3.yaml --storage postgresql+psycopg://HOST/DB": Stops(
+    f"{TABLE3} --storage postgresql+psycopg://HOST/DB": Stops(
         "cannot be reached", "a PostgreSQL host", f"{SHORT} --name elsewhere"
     ),
     "lightning-tfm work table3 --storage postgresql+psycopg://HOST/DB --no-shared-files --out mine": Stops(
         "cannot be reached", "a PostgreSQL host"
     ),
-    "lightning-tfm sweep sweeps/table3.yaml --launcher slurm --slurm.jobs 4 --slurm.minutes 240": Stops(
+    f"{TABLE3} --launcher slurm --slurm.jobs 4 --slurm.minutes 240": Stops(
         "no sbatch on this machine", "a SLURM cluster", f"{SHORT} --name submitted"
     ),
-    "lightning-tfm sweep sweeps/table3.yaml --launcher none --workers 2": Run(f"{SHORT} --name queued"),
-    "torchrun --nnodes 2 --node-rank N --nproc-per-node 8 --master-addr HOST -m lightning_tfm.cli.main fit "
-    "--config experiments/base.yaml": Foreign("check_torchrun"),
-    "lightning-tfm wandb replay table3": Foreign("check_replay"),
-    "lightning-tfm table table3 --format markdown": Run(),
-    "lightning-tfm validate table3 --add chrf": Run(),
-    "lightning-tfm report table3 --reference A-h1": Run(),
-    "lightning-tfm table table3 --reference A-h1": Run(),
-    "lightning-tfm compare table3 careful": Run(
-        after="lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8"
+    "lightning-tfm export scan-length --to csv": Stops("'scan-length' is not a study", "the study"),
+    "lightning-tfm judge results/studies/scan-length/csv/runs.csv --metric dev/exact:higher --figures FOLDER": Stops(
+        "there is no such file", "the study"
     ),
     "lightning-tfm scaling r2-tatoeba r1-tatoeba": Stops("no study 'r2-tatoeba'", "studies at two scales"),
     "lightning-tfm meta-analysis table3 multi30k manpages": Stops("no study 'm", "studies on other texts"),
     "lightning-tfm plan sweeps/table3.yaml --name ratios --miniature.width 16 --miniature.hold ratios "
     "--training.tokens 600 --data.vocab_size 1000": Run("--data.vocab_size 120"),
-    "lightning-tfm table --params": Run(),
-    "lightning-tfm table --table2": Run(),
-    'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN': Run(),
-    "lightning-tfm test results/runs/RUN --evaluation.beam 8": Run(),
-    "lightning-tfm runs list": Run(),
-    "lightning-tfm runs query 'd_model > 64 and ppl < 2.2' --columns lr_factor": Run(),
     "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer attention"),
-    "lightning-tfm draw --config experiments/miniature.yaml --row A-h1": Run("--to -"),
+    "lightning-tfm layers --study table3": Run("--d_model 16 --longest 128 --layer attention"),
+    f"lightning-tfm draw{MINIATURE.removeprefix('lightning-tfm fit')} --row A-h1": Run("--to -"),
     WALK: Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
     "lightning-tfm inspect table3": Run("--lines 2 --beams 1,2 --threads 1"),
-    "lightning-tfm layers --study table3": Run("--d_model 16 --longest 128 --layer attention"),
-    "lightning-tfm doctor": Run(),
     "lightning-tfm data prepare wmt14-en-de": Stops("cannot be fetched", "the internet"),
     "lightning-tfm fit --config experiments/base.yaml --trainer.devices 8 --trainer.micro_tokens 4000": Run(
         f"{FULL} --trainer.devices 2"
     ),
-    "lightning-tfm test results/runs/RUN --set newstest2014": Run(),
     "lightning-tfm plan sweeps/table3.yaml --name full --config experiments/base.yaml --rate 1e14 --workers 8": Run(
         FULL
     ),
-}
-for name in ("claims", "scores", "relative", "layers", "norm", "extrapolation"):
-    COMMANDS[f"lightning-tfm sweep sweeps/{name}.yaml"] = Parsed("24 runs or more; its sweep runs below")
-for name in ("scores", "relative", "layers", "extrapolation"):
-    COMMANDS[f"lightning-tfm report {name} --collect"] = Stops(f"no study '{name}'", "the study", "--out nothing-here")
-ROW = "lightning-tfm fit --config experiments/miniature.yaml --rows"
-LONG = "--data.long val --data.long_from 8"
-COMMANDS |= {
-    "lightning-tfm sweep sweeps/extrapolation.yaml --name long-news --config experiments/miniature-wmt-news.yaml "
-    "--data.max_len 32 --data.long val": Run(
-        f"{SIZES} {SEARCH} {HERE} {LONG} --data.vocab_size 44 --data.share 1 --seeds 41 --only P-rotary"
+    f"{FAR} --name long-news --config experiments/miniature-wmt-news.yaml --data.max_len 32 --data.long val": Run(
+        f"{SHARED} {LONG} --seeds 41 --only P-rotary"
     ),
-}
-SMALL = "--training.steps 2 --training.warmup 2 --training.tokens 260 --data.pairs 90 --data.vocab_size 150"
-TREES = f"{SEARCH} {HERE} {SMALL}"
-SPLITS = "--data.train train --data.dev val --data.test ''"
-LM = "lightning-tfm fit --config experiments/language-model.yaml"
-ALONE = f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --data.max_words 12"
-LINES = f"{SIZES} {HERE} --data.vocab_size 44 --data.max_words 12"
-SCAN = "lightning-tfm sweep sweeps/scan.yaml --name scan-"
-PARSING = "lightning-tfm sweep sweeps/parsing.yaml"
-COMMANDS |= {
-    PARSING: Run(TREES),
-    f"{PARSING} --name parsing-greedy --evaluation.beam 1": Run(TREES, after=PARSING),
+    f"{FAR} --name long-lines --model.stack causal --data.corpus builtin-lines": Run(
+        f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41 --only P-rotary"
+    ),
+    "lightning-tfm sweep sweeps/parsing.yaml": Run(TREES),
+    "lightning-tfm sweep sweeps/parsing.yaml --name parsing-greedy --evaluation.beam 1": Run(TREES),
     "lightning-tfm data show trees --config experiments/parsing.yaml --config experiments/miniature-parsing.yaml "
     "--pairs 3": Run("--data.pairs 90 --data.vocab_size 150"),
     "lightning-tfm fit --config experiments/parsing.yaml --data.folder FOLDER": Stops(
         "has no trees of a split '22'", "the Penn Treebank"
     ),
     LM: Run(ALONE),
-    "lightning-tfm sweep sweeps/language-model.yaml": Parsed("60 runs; shortened it runs below, from sweeps/"),
     f"{LM} --data.corpus lines --data.folder FOLDER": Run(LINES),
     "lightning-tfm data prepare lines --config experiments/language-model.yaml --data.folder FOLDER": Run(
         "--data.vocab_size 44"
     ),
-    "lightning-tfm sweep sweeps/language-model.yaml --name my-text --data.corpus lines --data.folder FOLDER": Run(
-        f"{LINES} --seeds 61 --only A-h1"
-    ),
-    "lightning-tfm sweep sweeps/language-model.yaml --name tatoeba-lines --data.corpus lines --data.folder FOLDER "
+    f"{OF_LINES} --name my-text --data.corpus lines --data.folder FOLDER": Run(f"{LINES} --seeds 61 --only A-h1"),
+    f"{OF_LINES} --name tatoeba-lines --data.corpus lines --data.folder FOLDER "
     '--data.test "" --data.max_words 0 --data.vocab_size 2000': Parsed("the same with another text runs above"),
-    "lightning-tfm sweep sweeps/extrapolation.yaml --name long-lines --model.stack causal --data.corpus "
-    "builtin-lines": Run(f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41 --only P-rotary"),
-    'echo "Do kitpris" | lightning-tfm translate results/runs/RUN': Run(),
-    "lightning-tfm sweep sweeps/scan.yaml": Parsed("12 runs"),
-    f"{SCAN}length --data.train length-train --data.dev length-test": Parsed("21 runs"),
-    f"{SCAN}jump --data.train jump-train --data.dev jump-test": Parsed("21 runs"),
-    "lightning-tfm fit --config experiments/miniature.yaml --evaluation.metrics chrf+exact": Run(SHORT),
-    "lightning-tfm fit --config experiments/miniature.yaml --evaluation.metrics my_metrics:RightWords": Run(SHORT),
-    "lightning-tfm validate table3 --add my_metrics:RightWords": Run(),
-}
-COMMANDS |= {
+    "lightning-tfm sweep sweeps/scan.yaml --name scan-length --data.train length-train --data.dev length-test": Parsed(
+        "21 runs"
+    ),
+    "lightning-tfm sweep sweeps/scan.yaml --name scan-jump --data.train jump-train --data.dev jump-test": Parsed(
+        "21 runs"
+    ),
     "lightning-tfm sweep sweeps/layers.yaml --name distance --only L-near3,L-near7,L-conv,L-dilated,L-lstm "
     "--seeds 41-43": Run(f"{SHORT} --seeds 41"),
-}
-MINE = "lightning-tfm sweep my-sweep.yaml"
-UNPACK = "lightning-tfm records unpack experiments/results"
-PUBLISHED = "lightning-tfm compare table3 tatoeba --out published"
-COMMANDS |= {
-    f"{ROW} my-rows.yaml --row both --print_config": Run(),
-    "lightning-tfm plan my-sweep.yaml": Run(SHORT),
     MINE: Run(f"{SHORT} --seeds 51,52"),
-    "lightning-tfm status mine": Run(after=MINE),
-    "lightning-tfm table mine": Run(after=MINE),
-    "lightning-tfm report mine --format markdown": Run(after=MINE),
-    f"{MINE} --seeds 51-53": Run(f"{SHORT} --seeds 51-53", after=MINE),
+    f"{MINE} --seeds 51-53": Run(f"{SHORT} --seeds 51-53"),
     f"{MINE} --name mine-on-text --data.corpus files --data.folder FOLDER": Run(f"{SHORT} --seeds 51"),
-    "lightning-tfm report mine --format latex --to table.tex": Run(after=MINE),
-    "lightning-tfm records pack mine mine.tar.xz": Run(after=MINE),
-    f"{UNPACK}/miniature/records.tar.xz --out published": Run(),
-    f"{UNPACK}/tatoeba/records.tar.xz --out published": Run(after=f"{UNPACK}/miniature/records.tar.xz --out published"),
-    PUBLISHED: Run(after=f"{UNPACK}/tatoeba/records.tar.xz --out published"),
-    f"{UNPACK}/multi30k/records.tar.xz --out published": Run(after=PUBLISHED),
-    f"{UNPACK}/manpages/records.tar.xz --out published": Run(after=f"{UNPACK}/multi30k/records.tar.xz --out published"),
-    f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published": Run(
-        after=f"{UNPACK}/manpages/records.tar.xz --out published"
+    f"{TABLE3} --name full --config experiments/base.yaml": Parsed("days"),
+    f"{TABLE3} --name wide --config experiments/base.yaml --devices-per-run 8": Parsed("eight GPUs"),
+    f"{MINIATURE} --data.corpus my_corpus.Counting --data.pairs 500 --data.vocab_size 100": Run(
+        f"{SIZES} {SEARCH} {HERE} --data.test ''"
     ),
-    "lightning-tfm meta-analysis table3 multi30k manpages tatoeba tatoeba-8-epochs --out published": Run(
-        after=f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published"
+    f"{TABLE3} --wandb offline": Parsed("W&B's service, which check_replay starts"),
+    f"{TABLE3} --wandb online": Parsed("the internet"),
+    f"{JUDGED} --format html --figures figures": Run("--to judge.html"),
+    "lightning-tfm judge lightning_logs --row hparams.variant --seed hparams.seed --metric val_acc:higher": Stops(
+        "lightning_logs: there is no such file", "logs of Lightning"
     ),
-    "lightning-tfm meta-analysis table3 multi30k manpages tatoeba tatoeba-8-epochs --out published --format html": Run(
-        after=f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published"
-    ),
-    "lightning-tfm export scan-length --to csv": Stops("'scan-length' is not a study", "the study"),
-    "lightning-tfm judge results/studies/scan-length/csv/runs.csv --metric dev/exact:higher --figures FOLDER": Stops(
-        "there is no such file", "the study"
-    ),
-    "lightning-tfm sweep sweeps/table3.yaml --name full --config experiments/base.yaml": Parsed("days"),
-    "lightning-tfm sweep sweeps/table3.yaml --name wide --config experiments/base.yaml --devices-per-run 8": Parsed(
-        "eight GPUs"
-    ),
-    "lightning-tfm data show files --config experiments/miniature.yaml --data.corpus files --data.folder FOLDER "
-    "--pairs 3": Run("--data.vocab_size 44 --data.max_len 60"),
-    "lightning-tfm fit --config experiments/miniature.yaml --data.corpus my_corpus.Counting --data.pairs 500 "
-    "--data.vocab_size 100": Run(f"{SIZES} {SEARCH} {HERE} --data.test ''"),
-    "lightning-tfm fit --config experiments/base-bf16.yaml --trainer.accelerator gpu --trainer.micro_tokens 16000 "
-    "--trainer.compile true": Parsed("a GPU"),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(SHORT),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.attention my_attention.Talking": Run(SHORT),
-    "lightning-tfm fit --config experiments/miniature.yaml --training.schedule my_schedule.Cycles": Run(SHORT),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.attention talking "
-    "--model.attention_where cross": Run(SHORT),
-    f"{ROW} talking-rows.yaml --row talking-self": Run(SHORT),
-    f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
-    f"{ROW} small-rows.yaml --row narrow": Run(SHORT),
-    "python -m pytest test_my_scheme.py": Foreign("check_pytest"),
-    "python -m pytest test_my_attention.py": Foreign("check_pytest"),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.positions my_scheme.Near": Run(SHORT),
-    "lightning-tfm export table3 --to tensorboard": Run(),
-    "lightning-tfm export table3 --to tensorboard --live": Run(),
-    "lightning-tfm export table3 --to csv": Run(),
-    "lightning-tfm export results/runs/RUN --to csv --folder curves": Run(),
-    "lightning-tfm sweep sweeps/table3.yaml --wandb offline": Parsed("W&B's service, which check_replay starts"),
-    "lightning-tfm sweep sweeps/table3.yaml --wandb online": Parsed("the internet"),
-    "wandb sweep sweeps/table3.yaml": Foreign("check_wandb"),
-    "CUDA_VISIBLE_DEVICES=0 wandb agent SWEEP": Foreign("check_wandb"),
-    "CUDA_VISIBLE_DEVICES=1 wandb agent SWEEP": Foreign("check_wandb"),
 }
+for name in ("claims", "scores", "relative", "layers", "norm", "extrapolation", "scan", "stack", "language-model"):
+    COMMANDS[f"lightning-tfm sweep sweeps/{name}.yaml"] = Parsed("12 runs or more; its sweep runs below")
+for name in ("scores", "relative", "layers", "extrapolation"):
+    COMMANDS[f"lightning-tfm report {name} --collect"] = Stops(f"no study '{name}'", "the study", "--out nothing-here")
+FOREIGN = {
+    "make": "check_make", "python -m benchmarks": "check_benchmark", "pip install dist/": "check_wheel",
+    "torchrun": "check_torchrun", "python -m pytest": "check_pytest", "python examples/": "check_example",
+    "wandb": "check_wandb", "CUDA_VISIBLE_DEVICES=": "check_wandb",
+}  # fmt: skip
+"""how a command of another program begins -> the function of this file that checks it"""
+MADE_BY = {
+    "mine": MINE, "my-sweep.yaml": MINE, "sweeps/parsing.yaml": "lightning-tfm sweep sweeps/parsing.yaml",
+    "careful": f"{TABLE3} --name careful --seeds auto --max-seeds 8",
+    "tatoeba": "lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz",
+}  # fmt: skip
+"""a word of a command -> the command that has to be run before it"""
 FAST = {
-    "lightning-tfm sweep sweeps/table3.yaml",
-    "lightning-tfm fit --config experiments/miniature.yaml --row A-h1",
+    TABLE3,
+    f"{MINIATURE} --row A-h1",
     "lightning-tfm plan sweeps/table3.yaml",
     "lightning-tfm status",
     "lightning-tfm resume table3",
@@ -321,69 +229,31 @@ FAST = {
     "lightning-tfm runs list",
     "lightning-tfm doctor",
 }
-"""run to their end in every `make test`; of the others options are read and files found; to their end: long"""
-EXPERIMENTS: dict[str, Run] = {
-    "base.yaml": Run(FULL),
-    "base-bf16.yaml": Run(FULL),
-    "base-bpe.yaml": Run(f"{FULL} --data.vocabulary pieces.en"),
-    "base-en-fr.yaml": Run(FULL),
-    "big.yaml": Run(BIG),
-    "big-bf16.yaml": Run(BIG),
-    "big-en-fr.yaml": Run(FULL),
-    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
-    "first_code.yaml": Run(SHORT),
-    "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
-    "miniature-8-epochs.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
-    "extrapolation.yaml": Run(f"{SHORT} {LONG}"),
-    "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
-    "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
-    "miniature-tatoeba.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
-    "miniature-manpages.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
-    "scan.yaml": Run(f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1"),
-    "language-model.yaml": Run(f"{ALONE} --evaluation.extra_len 4"),
-    "parsing.yaml": Run(f"{TREES} --miniature.width 32 --data.corpus trees {SPLITS}"),
-    "miniature-parsing.yaml": Run(TREES),
-    "ratios.yaml": Run(f"{SEARCH} {HERE} --data.vocab_size 120 --miniature.seen 0.001"),
-    "multi30k.yaml": Run(
-        f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000 "
-        "--training.warmup 2"
-    ),
-    "wmt-news.yaml": Run(
-        f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000 "
-        "--training.warmup 2"
-    ),
+"""run to their end in every `make test`, as judge is; of the others options are read and files found"""
+EXPERIMENTS = dict.fromkeys(("base", "base-bf16", "base-en-fr", "big-en-fr"), FULL)
+EXPERIMENTS |= dict.fromkeys(("big", "big-bf16"), BIG) | dict.fromkeys(
+    ("demo", "miniature", "miniature-8-epochs"), MADE_UP
+)
+EXPERIMENTS |= {f"miniature-{name}": SHARED for name in ("multi30k", "wmt-news", "tatoeba", "manpages")}
+EXPERIMENTS |= dict.fromkeys(("multi30k", "wmt-news"), FEW)
+EXPERIMENTS |= {
+    "base-bpe": f"{FULL} --data.vocabulary pieces.en",
+    "first_code": SHORT,
+    "extrapolation": f"{SHORT} {LONG}",
+    "scan": SCAN,
+    "language-model": f"{ALONE} --evaluation.extra_len 4",
+    "parsing": f"{TREES} --miniature.width 32 --data.corpus trees --data.train train --data.dev val --data.test ''",
+    "miniature-parsing": TREES,
+    "ratios": f"{SEARCH} {HERE} --data.vocab_size 120 --miniature.seen 0.001",
 }
+"""how each is shortened"""
 ROWS = {
-    "data.yaml": "data.yaml",
-    "table3.yaml": "table3.yaml",
-    "positions.yaml": "positions.yaml",
-    "parsing-rows.yaml": "parsing.yaml",
-    "modern.yaml": "modern.yaml",
+    name: name for name in "claims data forecast layers layers-equal modern modern-equal positions scores stack".split()
 }
-ROWS |= {
-    f"{name}.yaml": f"{name}.yaml"
-    for name in ("claims", "layers", "scores", "stack", "layers-equal", "modern-equal", "forecast")
-}
+ROWS |= {"table3": "table3", "parsing-rows": "parsing"}
 """files of rows -> the sweep that runs them"""
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}", "{literalinclude}"}
 """languages of blocks; all but sh, python and yaml are shown, not run"""
-JUDGE = "lightning-tfm judge scores.csv --metric test_acc:higher"
-VARLEN = "lightning-tfm judge examples/speedrun/varlen.csv --metric val_loss:lower"
-COMMANDS |= {
-    f"{VARLEN}:0.001 --metric seconds:lower:log": Run(),
-    f"{VARLEN} --format html --figures figures": Run("--to judge.html"),
-    f"{VARLEN} --format latex --to table.tex": Run(),
-    f"{JUDGE}:0.005": Run(),
-    f"{JUDGE}:0.005 --items items.csv": Run(),
-    f"{JUDGE} --gate dropout": Run(),
-    f"{JUDGE} --gate dropout --looks 5,8,12": Run(),
-    f"{JUDGE} --gate dropout --family changes.json --candidates 200": Run(),
-    "lightning-tfm judge lightning_logs --row hparams.variant --seed hparams.seed --metric val_acc:higher": Stops(
-        "lightning_logs: there is no such file", "logs of Lightning"
-    ),
-    "python examples/own_model/train.py": Foreign("check_example"),
-}
-FAST |= {line for line in COMMANDS if " judge " in line or "examples/own_model" in line}
 SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
     "docs/attention.md": (),
     "docs/attention_heads.py": (
@@ -403,34 +273,25 @@ SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 """what makes a document's Python fit the small text; short.yaml holds the options of SHORT"""
-SWEEPS: dict[str, Run | Parsed] = {
-    "table3.yaml": Run(f"{SHORT} --name all-rows"),
-    "positions.yaml": Run(f"{SHORT} --seeds 21"),
-    "parsing.yaml": Parsed("it runs above, from docs/"),
-    "scan.yaml": Run(
-        f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1 --seeds 31"
-    ),
-    "language-model.yaml": Run(f"{ALONE} --name all-alone --seeds 61"),
-    "modern.yaml": Run(f"{SHORT} --seeds 31"),
-    "relative.yaml": Run(f"{SHORT} --seeds 41"),
-    "layers.yaml": Run(f"{SHORT} --seeds 41"),
-    "scores.yaml": Run(f"{SHORT} --seeds 41"),
-    "claims.yaml": Run(f"{SHORT} --seeds 41"),
-    "stack.yaml": Run(f"{SHORT} --name stacks --seeds 61"),
-    "layers-equal.yaml": Run(f"{SHORT} --seeds 51"),
-    "modern-equal.yaml": Run(f"{SHORT} --seeds 54"),
-    "forecast.yaml": Run(f"{SHORT} --miniature.steps 2000 --seeds 31"),
-    "heads.yaml": Run(f"{SHORT} --name all-heads"),
-    "ladder.yaml": Run(
-        "--scales 32,64 --only A-h1 --seeds 1,2 --miniature.depth 6 --miniature.seen 0.003 --data.vocab_size 120 "
-        "--training.tokens 200 --workers 1",
-    ),
-    "heads-tuned.yaml": Run(f"{SHORT} --seeds 21"),
-    "norm.yaml": Run(f"{SHORT} {WARM} --seeds 31"),
-    "extrapolation.yaml": Run(f"{SHORT} {LONG} --seeds 41"),
-    "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41"),
-    "search.yaml": Run(f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2"),
+FIRST_SEED = {"positions": 21, "heads-tuned": 21, "modern": 31, "layers-equal": 51, "modern-equal": 54}
+FIRST_SEED |= dict.fromkeys(("relative", "layers", "scores", "claims"), 41)
+SWEEPS = {name: f"{SHORT} --seeds {seed}" for name, seed in FIRST_SEED.items()}
+SWEEPS |= {
+    "table3": f"{SHORT} --name all-rows",
+    "parsing": f"{TREES} --name all-trees",
+    "scan": f"{SCAN} --seeds 31",
+    "language-model": f"{ALONE} --name all-alone --seeds 61",
+    "stack": f"{SHORT} --name stacks --seeds 61",
+    "forecast": f"{SHORT} --miniature.steps 2000 --seeds 31",
+    "heads": f"{SHORT} --name all-heads",
+    "ladder": "--scales 32,64 --only A-h1 --seeds 1,2 --miniature.depth 6 --miniature.seen 0.003 "
+    "--data.vocab_size 120 --training.tokens 200 --workers 1",
+    "norm": f"{SHORT} {WARM} --seeds 31",
+    "extrapolation": f"{SHORT} {LONG} --seeds 41",
+    "data": f"{SIZES} {SEARCH} --seeds 41",
+    "search": f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2",
 }
+"""how each is shortened"""
 
 
 # --- what stands in the README ---
@@ -454,10 +315,31 @@ def inline(text: str) -> list[str]:
     return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", outside)]
 
 
-def unlisted(text: str) -> set[str]:
-    return set(commands(text)) - COMMANDS.keys()
+def way(line: str) -> Run | Stops | Parsed | Foreign:
+    """How a command is run: as COMMANDS says, or as its program and its verb imply."""
+    if line in COMMANDS:
+        return COMMANDS[line]
+    for begin, function in FOREIGN.items():
+        if line.startswith(begin):
+            return Foreign(function)
+    verb = line.split(" | ")[-1].split()[1]
+    if "--trainer.accelerator gpu" in line:
+        return Parsed("a GPU")
+    if verb == "data":
+        return Run("--data.vocab_size 44 --data.max_len 60")
+    return Run(SHORT if verb in ("fit", "sweep", "plan") and "--print_config" not in line else "")
 
 
+def before(line: str) -> list[str]:
+    """The commands that make what it reads."""
+    if "--out published" in line:
+        unpacking = [other for other in COMMANDS_OF_DOCUMENTS if " unpack " in other and "--out published" in other]
+        return [] if line in unpacking else unpacking
+    return [MADE_BY[word] for word in line.split() if word in MADE_BY and MADE_BY[word] != line]
+
+
+COMMANDS_OF_DOCUMENTS = list(dict.fromkeys(line for text in DOCUMENTS.values() for line in commands(text)))
+WAYS = {line: way(line) for line in COMMANDS_OF_DOCUMENTS}
 FILE = re.compile(r"# ([\w./-]+\.(?:yaml|py|sh))\n")
 
 
@@ -502,24 +384,23 @@ def cells(notebook: Path) -> Iterator[str]:
         )
 
 
-def test_every_command_is_listed_and_nothing_else():
-    text = "".join(DOCUMENTS.values())
-    assert not unlisted(text), "say in COMMANDS how they are shortened"
-    assert not COMMANDS.keys() - set(commands(text)), "no document has them any more"
-    assert not FAST - COMMANDS.keys()
+def test_what_is_listed_stands_in_a_document_and_every_block_is_run():
+    assert not {*COMMANDS, *FAST, *MADE_BY.values()} - WAYS.keys(), "no document has them any more"
     for name, text in DOCUMENTS.items():
         assert {language for language, _ in blocks(text)} <= KINDS, f"{name}: a block that nobody runs"
         shown = [content for language, content in blocks(text) if language in ("", "text")]
         assert not [line for content in shown for line in content.splitlines() if line.startswith("lightning-tfm ")]
-    assert unlisted("```sh\nmake table3  # as ever\nlightning-tfm new # one\n```\n") == {"lightning-tfm new"}
+    assert commands("```sh\nmake table3  # as ever\nlightning-tfm new # one\n```\n") == [
+        "make table3",
+        "lightning-tfm new",
+    ]
 
 
 def test_every_shipped_file_is_listed():
-    experiments = {path.name for path in shipped_folder("experiments").glob("*.yaml")}
+    experiments = {path.stem for path in shipped_folder("experiments").glob("*.yaml")}
     assert experiments == EXPERIMENTS.keys() | ROWS.keys()
-    beside = {path.name for path in shipped_folder("sweeps").glob("*.study.yaml")}  # read with the sweep of their name
-    assert {path.name for path in shipped_folder("sweeps").glob("*.yaml")} == SWEEPS.keys() | beside
-    assert set(ROWS.values()) <= SWEEPS.keys()
+    sweeps = {path.stem for path in shipped_folder("sweeps").glob("*.yaml") if not path.name.endswith(".study.yaml")}
+    assert sweeps == SWEEPS.keys() >= set(ROWS.values())
 
 
 # --- running them ---
@@ -611,10 +492,9 @@ def check(line: str, how: Run | Stops | Parsed | Foreign, place: Place) -> None:
         check_mentioned(line)
         check_parsed(line)
         return
-    if isinstance(how, Run) and how.after and how.after not in place.run_before:
-        before = COMMANDS[how.after]
-        assert isinstance(before, Run)
-        check(how.after, before, place)
+    for other in before(line) if isinstance(how, Run) else ():
+        if other not in place.run_before:
+            check(other, WAYS[other], place)
     code, said = place.run(f"{line} {how.more}")
     place.run_before.add(line)
     if isinstance(how, Run):
@@ -631,48 +511,50 @@ def check_replay(line: str, place: Place) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def quick(name: str, how: Run | Stops | Parsed | Foreign) -> bool:
-    """What runs to its end is long, but for FAST."""
+def quick(line: str, how: Run | Stops | Parsed | Foreign) -> bool:
+    """What runs to its end is long, but for FAST and judge."""
     if isinstance(how, Foreign):
         return how.check not in ("check_replay", "check_pytest")
-    return name in FAST or not isinstance(how, Run)
+    return line in FAST or " judge " in line or not isinstance(how, Run)
 
 
-def listed(table: Mapping[str, Run | Stops | Parsed | Foreign]) -> list[object]:
-    long = [pytest.mark.long, pytest.mark.timeout(900)]
-    return [pytest.param(name, marks=[] if quick(name, how) else long, id=name) for name, how in table.items()]
+LONG_MARKS = (pytest.mark.long, pytest.mark.timeout(900))
 
 
-@pytest.mark.parametrize("line", listed(COMMANDS))
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=() if quick(line, how) else LONG_MARKS, id=line) for line, how in WAYS.items()]
+)
 def test_command(line, place):
-    check(line, COMMANDS[line], place)
+    check(line, WAYS[line], place)
 
 
-@pytest.mark.parametrize("line", [line for line, how in COMMANDS.items() if isinstance(how, Run)])
+@pytest.mark.parametrize("line", [line for line, how in WAYS.items() if isinstance(how, Run)])
 def test_command_is_understood(line):
     check_mentioned(line.split(" | ")[-1])
 
 
 def of_experiment(name: str) -> str:
-    return f"lightning-tfm fit --config experiments/{name}"
+    return f"lightning-tfm fit --config experiments/{name}.yaml"
 
 
 def of_sweep(name: str) -> str:
-    path = shipped_folder("sweeps") / name
+    path = shipped_folder("sweeps") / f"{name}.yaml"
     return f"lightning-tfm {'tune' if is_search(read_yaml(path)) else 'sweep'} {path}"
 
 
-@pytest.mark.parametrize("name", listed(EXPERIMENTS))
-def test_experiment(name, place):
-    check(of_experiment(name), EXPERIMENTS[name], place)
+SHIPPED = [(of_experiment(name), more) for name, more in EXPERIMENTS.items()]
+SHIPPED += [(of_sweep(name), more) for name, more in SWEEPS.items()]
 
 
-@pytest.mark.parametrize("name", listed(SWEEPS))
-def test_sweep(name, place):
-    check(of_sweep(name), SWEEPS[name], place)
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("line", "more"), SHIPPED, ids=[line.rpartition("/")[2] for line, _ in SHIPPED])
+def test_shipped_file_runs(line, more, place):
+    code, said = place.run(f"{line} {more}")
+    assert code == 0, said
 
 
-BY_RATIOS = {"ladder.yaml"}
+BY_RATIOS = {"ladder"}
 """the longest text that ratios derive is made to be counted; experiments/ratios.yaml has the shortest"""
 
 
