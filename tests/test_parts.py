@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing.test_traits import Attention
+from tests.testing.test_model_suites import Attention
 
 ROOT = Path(__file__).parents[1]
 PARTS = {  # kind -> name of the part, its module, its class, its line
@@ -242,9 +242,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return to
 
 
-def test_new_parts_are_counted_drawn_refused_and_listed_and_a_metric_and_a_word_show_in_every_format(
-    copy: Path,
-) -> None:
+def test_new_parts_are_counted_drawn_refused_and_listed_and_a_metric_and_a_word_show_in_every_format(copy):
     names = {kind: name for kind, (name, *_) in PARTS.items()}
     said = run(copy, "-c", f"ROOT, NAMES = {str(copy)!r}, {names}\n{KNOWN}{MEASURED}")
     assert [name for name in names.values() if not re.search(rf"\b{name}\b", said)] == [], "not in --help"

@@ -73,11 +73,7 @@ def test_the_card_counts_and_locates(files, tmp_path):
     }
     cleaned = {"bad_lines": "drop", "max_words": 20, "drop_duplicates": True}
     card = prepare(files(text, **cleaned), tmp_path).card["splits"]["train"]
-    assert card["pairs"] == {
-        "read": 84,
-        "kept": 40,
-        "dropped": {"empty": 1, "length": 1, "duplicate": 42},
-    }
+    assert card["pairs"] == {"read": 84, "kept": 40, "dropped": {"empty": 1, "length": 1, "duplicate": 42}}
     assert card["dropped_first"]["duplicate"] == [f"train:{i}" for i in (43, 44, 45, 46, 47)]
     assert card["dropped_first"]["length"] == ["train:42"] and card["dropped_first"]["empty"] == ["train:41"]
     kept = prepare(files(text, bad_lines="drop"), tmp_path).card["splits"]["train"]["pairs"]
@@ -109,13 +105,7 @@ def test_held_out_pairs_are_never_cleaned(files, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"max_words": 50},
-        {"max_ratio": 9.0},
-        {"check_encoding": True},
-        {"drop_duplicates": True},
-        {"share": 1 - 1e-9},
-    ],
+    [{"max_words": 50}, {"max_ratio": 9.0}, {"check_encoding": True}, {"drop_duplicates": True}, {"share": 1 - 1e-9}],
 )
 def test_cleaning_names_the_store(files, tmp_path, change):
     first, second = prepare(files(), tmp_path), prepare(files(**change), tmp_path)

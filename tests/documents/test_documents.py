@@ -233,7 +233,7 @@ INSTEAD = {
     r"\b(tokens?|steps?|sentences?|pairs?) a (second|parameter|step|minute)\b": "per",
     r"\bcell refuses\b|\btable asks\b|\bpage says\b": "the program does it",
 }
-"""words of no use to a reader who knows the field -> what to say; tests/test_words.py has those of the program"""
+"""words of no use to a reader who knows the field -> what to say; tests/test_package.py has those of the program"""
 
 
 def prose(text: str) -> list[str]:

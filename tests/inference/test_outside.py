@@ -1,7 +1,9 @@
-"""What leaves a trained run: scores of other texts, translations of files, exports, predictions."""
+"""Attention looked at from outside, and weights for other programs."""
 
 import json
+import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import ctranslate2
 import numpy as np
@@ -9,11 +11,20 @@ import pytest
 import torch
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
+from lightning_tfm.inference.attention_hooks import attention_places, some_lines, watch_attention
 from lightning_tfm.inference.export import load_exported, to_ctranslate2, to_safetensors, unlike_ctranslate2
 from lightning_tfm.inference.find import experiment_of
+from lightning_tfm.inference.head_ablation import without
+from lightning_tfm.inference.inspect import weights
 from lightning_tfm.inference.load import Trained
+from lightning_tfm.inference.schemes import schemes
+from lightning_tfm.inference.softmax import COUNTS, count_saturation, measure_softmax
 from lightning_tfm.model.beam_search import beam_search
+from lightning_tfm.model.one_stack import make_model
+from lightning_tfm.model.positions import sinusoids
+from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.folder import RunFolder
 from tests.helpers.tiny import experiment, in_child, train, write_corpus
 
@@ -172,3 +183,181 @@ def test_heads_and_beams_of_a_run(run, capsys):
     assert [one["beam"] for one in beams["beams"]] == [1, 3] and (run[0] / "report" / "heads.svg").is_file()
     assert main([*argv, "--what", "tails"]) == 2
     assert "--what=tails: valid: beams, heads" in capsys.readouterr().err
+
+
+SIZES = {"N": 2, "d_model": 12, "d_ff": 9, "h": 3, "d_k": 4, "d_v": 5, "neighbourhood": 3}
+
+
+def shown(**change) -> dict[str, np.ndarray]:
+    trained = SimpleNamespace(module=SimpleNamespace(transformer=make_model(Model(**SIZES, **change), 31).eval()))
+    found = weights(trained, np.arange(5, 12), np.arange(5, 11))
+    return {kind: np.array(layers) for kind, layers in found.items()}
+
+
+def test_a_restricted_layer_shows_its_neighbourhood_alone():
+    found = shown(layer="restricted")
+    assert found["encoder"].shape == (2, 3, 8, 8) and found["cross"].shape == (2, 3, 7, 8)
+    offset = np.arange(8) - np.arange(8)[:, None]
+    assert ((found["encoder"] > 0).any((0, 1)) == (abs(offset) <= 1)).all()
+    offset = offset[:7, :7]
+    assert ((found["decoder"] > 0).any((0, 1)) == ((offset <= 0) & (offset > -3))).all()
+
+
+@pytest.mark.parametrize("scores", ["unscaled", "additive", "cosine"])
+def test_weights_are_those_of_the_scores(scores):
+    sums = {kind: found.sum(-1) for kind, found in shown(scores=scores).items()}
+    assert all(abs(total - 1000).max() <= 5 for total in sums.values())
+    assert (shown(scores=scores)["cross"] != shown()["cross"]).any()
+
+
+def test_a_layer_without_attention_shows_none():
+    found = shown(layer="lstm")
+    assert found["encoder"].size == found["decoder"].size == 0 and found["cross"].shape == (2, 3, 7, 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "seen"), [({"stack": "prefix"}, 8), ({"stack": "causal", "attention": "talking"}, 1)]
+)
+def test_one_stack_shows_three_parts_of_its_weights(change, seen):
+    """Between source and source, target and target, target and source, whose queries see all keys."""
+    found = shown(**change)
+    shapes = {kind: weights.shape for kind, weights in found.items()}
+    assert shapes == {"encoder": (2, 3, 8, 8), "decoder": (2, 3, 7, 7), "cross": (2, 3, 7, 8)}
+    assert ((found["encoder"] != 0).any((0, 1)).sum(-1)[0], (found["decoder"] != 0).any((0, 1)).sum(-1)[0]) == (seen, 1)
+    if "attention" not in change:
+        assert abs(found["decoder"].sum(-1) + found["cross"].sum(-1) - 1000).max() <= 8
+
+
+# --- footnote 4 ---
+
+
+def test_a_softmax_is_saturated_by_the_trace_of_its_jacobian():
+    """Uniform, one of 0.98 and one of 0.992 among three keys; traces 0.67, 0.039 and 0.016."""
+    p_HTS = torch.tensor([[[1 / 3] * 3, [0.98, 0.01, 0.01], [0.992, 0.004, 0.004]]])
+    gradient_HTS = torch.tensor([[[1.0, 0.0, -1.0], [3.0, 0.0, 0.0], [0.0, 5.0, 0.0]]])
+    found = dict(
+        zip(COUNTS, count_saturation(p_HTS, gradient_HTS, torch.full((3,), 3).double())[0].tolist(), strict=True)
+    )
+    entropy = sum(-sum(x * math.log(x) for x in p) for p in p_HTS[0].tolist()) / math.log(3)
+    assert found == pytest.approx(
+        {"softmaxes": 3, "entropy": entropy, "saturated": 1, "gradient": 10, "gradient_saturated": 5}, rel=1e-5
+    )
+    causal = count_saturation(
+        torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), torch.ones(1, 2, 2), torch.arange(1, 3).double()
+    )[0].tolist()
+    assert causal == pytest.approx([1, 1, 0, 2, 0]), "the first query sees one key alone and is left out"
+
+
+class Text:
+    """Ten pairs of some pieces."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def source(self, i: int) -> np.ndarray:
+        return np.arange(4, 9 + i)
+
+    target = source
+
+
+@pytest.mark.parametrize("change", [{}, {"scores": "additive"}, {"positions": "shaw_values"}, {"layer": "lstm"}])
+def test_softmaxes_are_those_of_the_model_and_are_left_as_they_were(change):
+    model, batches = Transformer(Model(**SIZES, **change), 31).eval(), some_lines(Text(), 3)
+    assert [len(one.source_BS[0]) for one in batches] == [6, 10, 15]
+    before = model(batches[1].source_BS, batches[1].target_in_BT)
+    found = measure_softmax(model, batches)
+    assert torch.equal(model(batches[1].source_BS, batches[1].target_in_BT), before)
+    layers = [0, 0, 2] if "layer" in change else [2, 2, 2]
+    assert [len(found[kind]) for kind in ("encoder", "decoder", "cross")] == layers
+    for kind, layers in found.items():
+        queries = 6 + 10 + 15 - (3 if kind == "decoder" else 0)
+        assert all(head[0] == queries and 0 < head[1] <= queries and head[3] > 0 for layer in layers for head in layer)
+
+
+@pytest.mark.parametrize(("stack", "alone"), [("prefix", 0), ("causal", 3)])
+def test_softmaxes_of_one_stack_are_those_of_source_and_target(stack, alone):
+    """Entropies are over the logarithm of the keys that each sees: of equal scores all are 1."""
+    model = make_model(Model(**SIZES, stack=stack), 31).eval()
+    for layer in model.decoder:
+        layer.self_attention.W_QKV.weight.data[:12] = 0.0
+    found = measure_softmax(model, some_lines(Text(), 3))
+    assert not found["encoder"] and not found["cross"] and len(found["decoder"]) == 2
+    for count, entropy, *_ in (head for layer in found["decoder"] for head in layer):
+        assert count == 2 * (6 + 10 + 15) - alone and entropy == pytest.approx(count, rel=1e-6)
+
+
+def test_watched_attention_gives_the_same_results_and_larger_scores_saturate():
+    model, batches = Transformer(Model(**SIZES, scores="unscaled"), 31).double().eval(), some_lines(Text(), 3)
+    seen = []
+
+    plain = model(batches[0].source_BS, batches[0].target_in_BT)
+    with watch_attention(attention_places(model)[:1], lambda place, look: seen.append((place.kind, look.bias))):
+        watched = model(batches[0].source_BS, batches[0].target_in_BT)
+    assert (watched - plain).abs().max() < 1e-12 and seen == [("encoder", None)]
+    shares = []
+    for factor in (1.0, 30.0):
+        for _, _, module in attention_places(model):
+            (module.W_QKV if hasattr(module, "W_QKV") else module.W_Q).weight.data *= factor
+        sums = np.array(
+            [head for layers in measure_softmax(model, batches).values() for layer in layers for head in layer]
+        )
+        shares.append(sums[:, 2].sum() / sums[:, 0].sum())
+    assert shares[0] < 0.05 < 0.3 < shares[1]
+
+
+# --- positions ---
+
+
+def told(positions: str, **change) -> dict:
+    model = make_model(Model(**(SIZES | change), positions=positions), 31).eval()
+    return schemes(SimpleNamespace(module=SimpleNamespace(transformer=model)), Text())["stacks"]
+
+
+def test_embeddings_are_drawn_as_they_are_and_wide_ones_by_every_other_channel():
+    for width, step in ((12, 1), (130, 3)):
+        found = told("sinusoidal", d_model=width)
+        assert found["encoder"] == found["decoder"] and found["encoder"]["step"] == step
+        expected = sinusoids(48, width, "interleaved")[:, ::step].numpy()
+        assert np.array(found["encoder"]["values"]) == pytest.approx(expected, abs=1e-3)
+    assert told("none") == {}
+
+
+def test_positions_of_one_stack_are_told_once():
+    assert list(told("sinusoidal", stack="prefix")) == list(told("rotary", stack="causal")) == ["decoder"]
+    prefix, causal = (told("alibi", stack=stack)["decoder"] for stack in ("prefix", "causal"))
+    assert (prefix["first"], len(prefix["values"][0])) == (-29, 44), "the source sees what comes after it"
+    assert (causal["first"], len(causal["values"][0])) == (-29, 30)
+
+
+def test_a_rotation_is_drawn_by_its_cosines():
+    values = np.array(told("rotary")["encoder"]["values"])
+    angles = np.arange(48)[None] * 10000.0 ** -(np.repeat(np.arange(2), 2) / 2)[:, None]
+    assert values == pytest.approx(np.cos(angles), abs=1e-3)
+
+
+def test_a_bias_is_drawn_by_distance_and_what_no_query_sees_is_not():
+    found = told("alibi")
+    assert found["encoder"]["first"] == -14 and len(found["encoder"]["values"][0]) == 29
+    assert found["decoder"]["first"] == -14 and len(found["decoder"]["values"][0]) == 15
+    for i, head in enumerate(found["encoder"]["values"]):
+        assert head == pytest.approx(-(2 ** (-8 * (i % 3 + 1) / 3)) * abs(np.arange(-14, 15)), rel=1e-3)
+    assert len(told("shaw_values")["encoder"]["values"]) == 6
+
+
+# --- heads and beams ---
+
+
+@pytest.mark.parametrize("change", [{}, {"layer": "restricted"}, {"kv_heads": 1}, {"scores": "additive"}])
+def test_a_head_at_zero_is_one_whose_part_of_the_output_matrix_is_zero(change):
+    model = Transformer(Model(**SIZES, **change), 31).double().eval()
+    (batch,) = some_lines(Text(), 1)
+    for kind in ("encoder", "decoder", "cross"):
+        module = next(place.module for place in attention_places(model) if place.kind == kind)
+        before = model(batch.source_BS, batch.target_in_BT)
+        with without(module, 1):
+            found = model(batch.source_BS, batch.target_in_BT)
+        assert (found != before).any() and torch.equal(model(batch.source_BS, batch.target_in_BT), before)
+        kept = module.W_O.weight.data.clone()
+        module.W_O.weight.data[:, 5:10] = 0  # the second of three heads of d_v 5
+        torch.testing.assert_close(model(batch.source_BS, batch.target_in_BT), found, atol=1e-12, rtol=0)
+        module.W_O.weight.data = kept

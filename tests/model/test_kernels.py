@@ -72,10 +72,7 @@ def test_a_loss_kernel_that_does_not_run_or_is_wrong_is_refused_with_the_flag_to
         raise RuntimeError("Failed to find C compiler")
 
     monkeypatch.setattr(kernels, "runs_on", lambda device: True)
-    for way, said in (
-        (wrong, "is 1.0e-04 from its formula"),
-        (broken, "does not run .RuntimeError: Failed to find C"),
-    ):
+    for way, said in ((wrong, "is 1.0e-04 from its formula"), (broken, "does not run .RuntimeError: Failed to find C")):
         monkeypatch.setattr(loss, "over_rows", way)
         for wanted in ("auto", "all"):
             with pytest.raises(UserError, match=said + ".*--trainer.kernels masks"):

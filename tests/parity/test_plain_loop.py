@@ -133,9 +133,7 @@ class Plain:
                 f"{here}.residual_1", rows, lambda xs, a=here: self.self_attention(f"{a}.self_attention", xs, True)
             )
             rows = self.residual(
-                f"{here}.residual_2",
-                rows,
-                lambda xs, a=here: self.cross_attention(f"{a}.cross_attention", xs, memory),
+                f"{here}.residual_2", rows, lambda xs, a=here: self.cross_attention(f"{a}.cross_attention", xs, memory)
             )
             rows = self.residual(
                 f"{here}.residual_3", rows, lambda xs, a=here: self.feed_forward(f"{a}.feed_forward", xs)

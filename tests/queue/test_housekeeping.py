@@ -84,9 +84,7 @@ def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
         ("postgres", "random", {"dev/bleu": "maximize"}),
     ],
 )
-def test_a_failed_trial_of_a_search_is_queued_again(
-    tmp_path: Path, kind: str, sampler: str, objectives: dict[str, str], request: pytest.FixtureRequest
-) -> None:
+def test_a_failed_trial_of_a_search_is_queued_again(tmp_path, kind, sampler, objectives, request):
     def train(task: Task) -> None:
         raise FloatingPointError("loss is nan")
 

@@ -227,9 +227,7 @@ def test_a_run_that_somebody_else_works_on_is_waited_for(tmp_path: Path, forks) 
         (SystemExit(3), 3, "SystemExit: 3"),
     ],
 )
-def test_a_failing_run_is_named_and_the_study_goes_on(
-    tmp_path: Path, error: BaseException, tries: int, words: str
-) -> None:
+def test_a_failing_run_is_named_and_the_study_goes_on(tmp_path, error, tries, words):
     fake = Fake(tmp_path)
 
     def train(task: Task) -> None:
@@ -333,9 +331,7 @@ def runs_of(launcher: int) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", ["journal", pytest.param("postgres", marks=pytest.mark.long)])
-def test_kills_of_runs_and_of_the_pool_lose_and_double_nothing(
-    tmp_path: Path, forks, kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_kills_of_runs_and_of_the_pool_lose_and_double_nothing(tmp_path, forks, kind, request):
     storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
     fake = Fake(tmp_path, 0.02, held=True)
 
@@ -395,9 +391,7 @@ def test_nothing_survives_the_launchers_kill_and_the_next_call_goes_on(tmp_path:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(
-    tmp_path: Path, forks, number: int, code: int
-) -> None:
+def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(tmp_path, forks, number, code):
     fake = Fake(tmp_path, 0.05, held=True)
 
     def train(task: Task) -> None:

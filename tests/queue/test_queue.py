@@ -190,9 +190,7 @@ def test_a_silent_owner_is_reaped_after_the_grace_period_and_cannot_finish(both:
     assert [trial.state.name for trial in other._trials()] == ["FAIL", "COMPLETE"]
 
 
-def test_a_claimer_that_dies_between_its_two_writes_leaves_the_cell_to_the_next(
-    storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claimer_that_dies_between_its_two_writes_leaves_the_cell_to_the_next(storage, name, monkeypatch):
     queue = Queue(name, storage)
     queue.enqueue(cells(1))
     monkeypatch.setattr(queue._storage, "set_trial_state_values", lambda *a, **k: (_ for _ in ()).throw(SystemExit))
@@ -205,9 +203,7 @@ def test_a_claimer_that_dies_between_its_two_writes_leaves_the_cell_to_the_next(
     assert other.states()[0].owner is not None
 
 
-def test_a_reaper_killed_between_its_two_writes_loses_no_cell(
-    storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reaper_killed_between_its_two_writes_loses_no_cell(storage, name, monkeypatch):
     queue = Queue(name, storage)
     queue.enqueue(cells(1))
     claim = queue.claim()
@@ -223,9 +219,7 @@ def test_a_reaper_killed_between_its_two_writes_loses_no_cell(
 
 
 @pytest.mark.parametrize("outcome", ["failed", "killed", "nan_loss", "refused"])
-def test_a_failing_cell_is_retried_so_often_and_then_failed_with_its_reason(
-    tmp_path: Path, name: str, outcome: str
-) -> None:
+def test_a_failing_cell_is_retried_so_often_and_then_failed_with_its_reason(tmp_path, name, outcome):
     queue = Queue(name, find_storage("", tmp_path))
     queue.enqueue(cells(1))
     tries = 0
@@ -295,12 +289,7 @@ def test_trials_carry_what_the_dashboard_shows(tmp_path: Path) -> None:
 def test_eight_gpus_by_two_run_four_at_once_on_disjoint_ones(monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
     found = find_devices(True, 1, 2, 1)
-    assert len(found) == 4 and [found.of(slot) for slot in range(4)] == [
-        list("01"),
-        list("23"),
-        list("45"),
-        list("67"),
-    ]
+    assert len(found) == 4 and [found.of(slot) for slot in range(4)] == [list("01"), list("23"), list("45"), list("67")]
     found.assign(2)
     assert visible_gpus() == ["4", "5"]
 

@@ -223,9 +223,7 @@ def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
     assert all(on_page[name].state == listed[name]["state"] for name in names), "the dashboard says the same"
 
 
-def test_nothing_is_wider_than_the_terminal_and_other_programs_read_whole_lines(
-    tmp_path: Path, capsys, monkeypatch
-) -> None:
+def test_nothing_is_wider_than_the_terminal_and_other_programs_read_whole_lines(tmp_path, capsys, monkeypatch):
     made = Folder(tmp_path)
     study = made.table("table-of-a-long-name", None, [1, 2])
     made.fill(study, ["finished", "interrupted", "stopped early"])

@@ -250,9 +250,7 @@ def test_a_study_keeps_to_its_storage(tmp_path: Path) -> None:
         remembered("postgresql://me@other/db", tmp_path)
 
 
-def test_who_has_joined_waits_while_more_runs_may_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_who_has_joined_waits_while_more_runs_may_come(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(join, "MORE_EVERY", 0.01)
     launcher = Queue("s", find_storage("", tmp_path))
     helper = Queue("s", find_storage("", tmp_path), create=False)

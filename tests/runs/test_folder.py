@@ -160,9 +160,7 @@ def test_a_stopped_owner_past_the_grace_period_can_write_nothing(tmp_path: Path,
     assert left == {"attempts", "result.json", "metrics.jsonl", "half.ckpt"}
 
 
-def test_an_owner_stopped_inside_a_write_keeps_the_run_until_it_is_killed(
-    folder: RunFolder, forks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_stopped_inside_a_write_keeps_the_run_until_it_is_killed(folder, forks, monkeypatch):
     def owner() -> None:
         with folder.claim().guard():
             (folder.path / "inside").touch()
@@ -176,9 +174,7 @@ def test_an_owner_stopped_inside_a_write_keeps_the_run_until_it_is_killed(
     assert folder.claim().number == 2
 
 
-def test_a_removed_and_remade_run_is_closed_to_the_attempt_of_the_same_number(
-    folder: RunFolder, tmp_path: Path
-) -> None:
+def test_a_removed_and_remade_run_is_closed_to_the_attempt_of_the_same_number(folder, tmp_path):
     old = folder.claim()
     folder.path.rename(tmp_path / "gone")
     with pytest.raises(StaleAttempt, match="removed"):

@@ -233,9 +233,7 @@ def test_a_rank_leaves_its_reason(error: Exception, raised: type[Exception], wor
         assert failed.value.outcome == ("nan_loss" if isinstance(error, FloatingPointError) else "refused")
 
 
-def test_a_slow_rank_may_finish_its_checkpoint_after_the_others_ended(
-    note: Note, forks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_rank_may_finish_its_checkpoint_after_the_others_ended(note, forks, monkeypatch):
     monkeypatch.setattr(ranks, "PATIENCE", 0.1)
 
     def rank() -> None:

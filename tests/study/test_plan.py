@@ -49,11 +49,7 @@ def plan(tmp_path: Path, sweep: str, *more: str) -> int:
     ("sweep", "more", "words"),
     [
         (TABLE, [], ["base", "A-h1", "seed 2", "4 runs: 0 finished, 4 to run", "time unknown"]),
-        (
-            GRID,
-            ["--rate=1e9"],
-            ["base ", "t0002", "4 runs: 0 finished, 4 to run", "at 1.00e+09 FLOP/s each"],
-        ),
+        (GRID, ["--rate=1e9"], ["base ", "t0002", "4 runs: 0 finished, 4 to run", "at 1.00e+09 FLOP/s each"]),
         (
             SEARCH,
             ["--trials=7"],

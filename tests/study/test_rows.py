@@ -265,13 +265,7 @@ PRINTED = {
     "D-eps0.0": {"training.eps_ls": 0.0},
     "D-eps0.2": {"training.eps_ls": 0.2},
     "E-learned": {"model.positions": "learned"},
-    "big": {
-        "model.d_model": 1024,
-        "model.d_ff": 4096,
-        "model.h": 16,
-        "model.P_drop": 0.3,
-        "training.steps": 300_000,
-    },
+    "big": {"model.d_model": 1024, "model.d_ff": 4096, "model.h": 16, "model.P_drop": 0.3, "training.steps": 300_000},
 }
 """the changes as they stood in the row file before they followed base"""
 

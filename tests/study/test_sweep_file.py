@@ -94,11 +94,7 @@ def test_fields_with_several_values_are_rows_of_all_combinations(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "name: mine",
-            "early_terminate: {type: hyperband}",
-            r"yaml:1: 'early_terminate' .*in an ablation every row",
-        ),
+        ("name: mine", "early_terminate: {type: hyperband}", r"yaml:1: 'early_terminate' .*in an ablation every row"),
         ("name: mine", "nmae: mine", "unknown key 'nmae' .*did you mean 'name'"),
         ("name: mine", "run_cap: 3", "cannot honour"),
         ("method: grid", "method: bayes", "sweep.yaml:2: method='bayes'"),

@@ -643,7 +643,7 @@ def check_make(line: str, place: Place | None) -> None:
 
 
 def check_wheel(line: str, place: Place) -> None:
-    """The wheel is named as this version's is (that it works: tests/test_wheel.py)."""
+    """The wheel is named as this version's is (that it works: tests/test_package.py)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert shlex.split(line)[-1] == f"dist/{project['name']}-{project['version']}-py3-none-any.whl"
 
