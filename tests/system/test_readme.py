@@ -214,7 +214,6 @@ FOREIGN = {
 MADE_BY = {
     "mine": MINE, "my-sweep.yaml": MINE, "sweeps/parsing.yaml": "lightning-tfm sweep sweeps/parsing.yaml",
     "careful": f"{TABLE3} --name careful --seeds auto --max-seeds 8",
-    "tatoeba": "lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz",
 }  # fmt: skip
 """a word of a command -> the command that has to be run before it"""
 FAST = {
