@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from lightning_tfm.report import archive
 from lightning_tfm.report.build import make
 from lightning_tfm.report.searches import trials as search
 from lightning_tfm.study.rows import all_rows
+from tests.helpers.calling import ROOT
 from tests.helpers.studies import Generator, write_search
 from tests.report.charts.test_pictures import put_extras
 
@@ -245,7 +247,7 @@ def test_attention_of_two_runs_with_their_words(page):
     sides = [page.locator("section.side").nth(i) for i in (0, 1)]
     runs = [page.locator(f"#attention-run-{i}") for i in (0, 1)]
     chosen = [run.evaluate("e => e.selectedOptions[0].text") for run in runs]
-    assert chosen == ["base, seed 1", "A-h1, seed 1"], "another row beside base at first"
+    assert chosen == ["base, seed 1", "one head, seed 1"], "another row beside base at first"
     for side in sides:
         heads = side.get_by_role("button", name="layer")
         assert heads.count() == 6 and side.locator(".heads canvas").count() == 6
@@ -264,7 +266,7 @@ def test_attention_of_two_runs_with_their_words(page):
         assert kind in sides[1].locator(".attended svg").get_attribute("aria-label")
     runs[1].select_option("2")
     page.select_option("#attention-sentence", "1")
-    assert "A-h4, seed 1" in sides[1].locator(".attended svg").get_attribute("aria-label")
+    assert "four heads, seed 1" in sides[1].locator(".attended svg").get_attribute("aria-label")
 
 
 def test_translations_of_two_rows_side_by_side(page):
@@ -319,6 +321,22 @@ def test_paper_cuts_nothing_off(any_page):
         assert any_page.evaluate(f"{wide}.map(e => e.outerHTML.slice(0, 200))") == []
     small = "[...document.querySelectorAll('#table *')].filter(e => parseFloat(getComputedStyle(e).fontSize) < 10)"
     assert any_page.evaluate(f"{small}.map(e => e.outerHTML)") == [], "7.5 pt"
+
+
+def test_table_3_takes_eight_pages_of_paper_with_perplexity_and_bleu_on_the_first(browser, tmp_path):
+    """The committed records of the front page's report, printed from a dark screen."""
+    pdfium = pytest.importorskip("pypdfium2")
+    archive.unpack(ROOT / "experiments" / "results" / "miniature-8-epochs" / "records.tar.xz", tmp_path)
+    file = tmp_path / "report.html"
+    file.write_text(make("table3-8-epochs", tmp_path).render("html"))
+    page = browser.new_page(color_scheme="dark")
+    page.goto(file.as_uri())
+    printed = pdfium.PdfDocument(page.pdf(prefer_css_page_size=True))
+    page.close()
+    assert len(printed) <= 8
+    first = printed[0].get_textpage().get_text_range()
+    for words in ("Perplexity against base", "BLEU", "Is it sure?", "half the width", "+37 %", "\N{MINUS SIGN}12.6"):
+        assert words in first, words
 
 
 def test_on_paper_a_head_stays_with_what_it_heads(any_page):
@@ -453,7 +471,7 @@ def test_search_page_sorts_filters_and_highlights(search_page):
     search_page.fill("#find", "t0007")
     assert rows.count() == 1
     search_page.fill("#find", "")
-    search_page.locator("#table thead button", has_text="dev/ppl").click()
+    search_page.locator("#table thead button", has_text="dev perplexity").click()
     values = [float(v) for c in rows.all() if (v := c.locator("td").nth(6).get_attribute("data-v"))]
     assert len(values) > 80 and values == sorted(values)
     picture = search_page.locator("#section-parallel figure").first
