@@ -96,7 +96,7 @@ class Metric:
         added = score.measures.get(self.name)
         return added.value if added else getattr(score, self.field, None)
 
-    def tested(self, score: float) -> float:
+    def transform(self, score: float) -> float:
         """The transformed score that is tested."""
         return score if not self.log else -math.inf if score <= 0 else math.log(score)
 
@@ -105,13 +105,13 @@ class Metric:
         mean of perplexities. A single one, of whatever kind, is itself."""
         if len(scores) == 1:
             return next(iter(scores))
-        average = mean(map(self.tested, scores))
+        average = mean(map(self.transform, scores))
         return math.exp(average) if self.log else average
 
     def sd(self, scores: Collection[float]) -> float | None:
         """Standard deviation (n-1) of what is tested, of logarithms in percent; None below two, or where any of it is
         not finite."""
-        tested = [self.tested(score) for score in scores]
+        tested = [self.transform(score) for score in scores]
         if len(tested) < 2 or not all(map(math.isfinite, tested)):
             return None
         return stdev(tested) * (100 if self.log else 1)
@@ -128,7 +128,7 @@ class Metric:
         """A standard deviation as it is printed; `unit`: of percent."""
         return f"{sd:.{self.difference_digits}f}{unit}" if self.log else f"{sd:.{self.digits}f}"
 
-    def shown(self, difference: float) -> float:
+    def in_units(self, difference: float) -> float:
         """A tested difference as it is printed."""
         return 100 * math.expm1(difference) if self.log else difference
 

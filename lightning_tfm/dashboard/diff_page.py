@@ -158,7 +158,7 @@ def _with_differences(values: list[float | None], metric: Metric, kinds: Sequenc
     for i, value in enumerate(values):
         text, apart = number(value, metric.digits + 1), math.nan
         if i and value is not None and first is not None and kinds[i] == kinds[0]:
-            apart = metric.shown(metric.tested(value) - metric.tested(first))
+            apart = metric.in_units(metric.transform(value) - metric.transform(first))
         said.append(
             f"{text} ({signed(apart, metric.difference_digits)}{' %' * metric.log})" if math.isfinite(apart) else text
         )

@@ -208,7 +208,7 @@ def mean_of(cells: list[tuple[int, RunState | None]], metric: Metric) -> Mean:
 def _difference(ppl: float | None, base: float | None) -> float | None:
     if ppl is None or base is None or not math.isfinite(ppl - base):
         return None
-    return PPL.shown(PPL.tested(ppl) - PPL.tested(base))
+    return PPL.in_units(PPL.transform(ppl) - PPL.transform(base))
 
 
 def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, Chart]:

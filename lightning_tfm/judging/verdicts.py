@@ -196,7 +196,7 @@ class _Metric:
         self.seeds = [scores.of(row, aim.name) if row else {} for row in order]
         self.finite = [[x for x in of.values() if not math.isnan(x)] for of in self.seeds]
         self.diverged = [len(of) - len(x) for of, x in zip(self.seeds, self.finite, strict=True)]
-        self.values = [[aim.tested(x) for x in of] for of in self.finite]
+        self.values = [[aim.transform(x) for x in of] for of in self.finite]
         self.n_R = np.array([len(x) for x in self.values])
         self.used_R = np.where(np.array(self.diverged) > 0, 0, self.n_R)  # a diverged row moves no other
 
@@ -223,7 +223,7 @@ class _Metric:
         prior = statistics.prior_df(variance_R[None], counts - 1, apart[None])
         v, f = statistics.moderated(variance_R, counts - 1, prior, apart)
         v[0] = 0.0  # of the target
-        estimate, se = mean_R - self.aim.tested(self.target), np.sqrt(v / counts)
+        estimate, se = mean_R - self.aim.transform(self.target), np.sqrt(v / counts)
         with np.errstate(divide="ignore", invalid="ignore"):
             p = np.where(se > 0, 2 * statistics.t_sf(np.abs(estimate) / se, f), np.nan)
         return Differences(estimate, se, f, v, np.ones(R), p, v, zeros.shared, np.asarray(prior)[..., None])
@@ -277,7 +277,7 @@ def _beside(row: JudgedRow, numbers: Mapping[str, Mapping[str, float]], judgemen
     own, of_base = numbers.get(row.row, {}).get(aim.name), numbers[judgement.base].get(aim.name)
     if own is None or of_base is None or not row.verdict:
         return row
-    published = aim.tested(own) - aim.tested(of_base)
+    published = aim.transform(own) - aim.transform(of_base)
     if row.evidence is None or math.isnan(row.evidence.p):
         return replace(row, published=published)
     sds = [other.sd / (100 if aim.log else 1) for other in judgement.rows[aim.name] if other.sd > 0]

@@ -35,7 +35,7 @@ SEEDS_ONLY = "verdicts are over seeds, for this one test set; --items says what 
 
 def digits(rows: Sequence[JudgedRow], aim: Aim) -> int:
     """Decimals of a difference, so that half of most intervals has two digits."""
-    halves = [abs(aim.shown(2 * float(r.evidence.se))) for r in rows if r.evidence and r.evidence.se > 0]
+    halves = [abs(aim.in_units(2 * float(r.evidence.se))) for r in rows if r.evidence and r.evidence.se > 0]
     middle = sorted(halves)[len(halves) // 2] if halves else 0.01
     return min(max(1 - math.floor(math.log10(middle)), 0), MOST_DIGITS)
 
@@ -65,9 +65,9 @@ def forest(judgement: Judgement, aims: Sequence[Aim] = ()) -> Forest:
 def _entry(row: JudgedRow, aim: Aim) -> Entry | None:
     if (e := row.evidence) is None or not math.isfinite(float(e.estimate)):
         return None
-    low, high = (None if math.isnan(x) else aim.shown(x) for x in (e.lower, e.upper))
-    published = None if row.published is None else aim.shown(row.published)
-    return Entry(aim.shown(float(e.estimate)), low, high, row.verdict, row.beside, published)
+    low, high = (None if math.isnan(x) else aim.in_units(x) for x in (e.lower, e.upper))
+    published = None if row.published is None else aim.in_units(row.published)
+    return Entry(aim.in_units(float(e.estimate)), low, high, row.verdict, row.beside, published)
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,13 @@ def _cells(row: JudgedRow, aim: Aim, decimals: int, published: bool, narrow: boo
     if e is None:
         yield from [""] * (2 if narrow else 3)
     else:
-        shown = aim.shown(float(e.estimate))
-        ends = None if math.isnan(e.lower) else (aim.shown(e.lower), aim.shown(e.upper))
+        shown = aim.in_units(float(e.estimate))
+        ends = None if math.isnan(e.lower) else (aim.in_units(e.lower), aim.in_units(e.upper))
         yield Cell(signed(shown, decimals), value=shown, ends=ends)
         yield interval(*ends, lambda end: signed(end, decimals)) if ends else ""
         yield from [Cell(p_value(e.p), value=None if math.isnan(e.p) else e.p)] * (not narrow)
     if published:
-        yield "–" if row.published is None else signed(aim.shown(row.published), decimals)
+        yield "–" if row.published is None else signed(aim.in_units(row.published), decimals)
     sure, line = e is not None and e.holm < ALPHA, ", ".join(filter(None, [row.verdict, row.beside]))
     yield Cell(row.verdict, row.beside, word=row.verdict, said=line, sure=sure) if row.verdict else ""
 

@@ -259,7 +259,7 @@ def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[K
         for metric in (METRICS[name] for name in PRINTED):
             own, of_base = row.paper.of(metric.name), base.of(metric.name)
             if own is not None and of_base is not None:
-                difference = metric.tested(own) - metric.tested(of_base)
+                difference = metric.transform(own) - metric.transform(of_base)
                 found[row.name, metric.name] = difference if metric.log else round(difference, 6)
     return found
 
@@ -296,12 +296,12 @@ def _difference(metric: str, found: Evidence | None, printed: float | None, full
     judged = verdict.judge(found, printed, metric, full_size, to=to)
     clear = None if printed is None else verdict.clear(printed, metric)
     of = METRICS[metric]
-    paper_percent = of.shown(printed) if of.log and printed is not None else None
+    paper_percent = of.in_units(printed) if of.log and printed is not None else None
     why = f"{judged.why} ({verdict.SCOPE})" if judged.word.found else judged.why
     made = Difference(judged.word, why, printed, clear, paper_percent=paper_percent, beside=judged.beside)
     if found is None:
         return made
     numbers = {k: v for k, v in asdict(found).items() if k not in ("n", "n_base", "untested")}
-    parts = [of.shown(numbers[k]) for k in ("estimate", "lower", "upper", "smallest")]
+    parts = [of.in_units(numbers[k]) for k in ("estimate", "lower", "upper", "smallest")]
     percent = Percent(*parts) if of.log else None
     return replace(made, weighed=True, percent=percent, factor=judged.factor, **numbers)

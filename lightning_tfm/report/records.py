@@ -134,7 +134,7 @@ class FilledCell:
 
     def value(self, metric: str) -> float:
         """What is tested."""
-        return METRICS[metric].tested(self.score(METRICS[metric]))
+        return METRICS[metric].transform(self.score(METRICS[metric]))
 
 
 @dataclass(frozen=True)

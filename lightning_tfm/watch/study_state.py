@@ -356,7 +356,7 @@ def _best(study: Study | None, cells: list[CellState], runs: dict[str, RunState]
         return None
     values = {row: [s.values[0] for s in found] for row, found in rows.items()}
     # PPL.mean, exact, takes 20 times as long: only the best row's is shown
-    means = {row: of[0] if len(of) == 1 else math.exp(fmean(map(PPL.tested, of))) for row, of in values.items()}
+    means = {row: of[0] if len(of) == 1 else math.exp(fmean(map(PPL.transform, of))) for row, of in values.items()}
     row = (min if direction == "minimize" else max)(means, key=lambda one: means[one])
     (first, *more) = rows[row]
     return Best(row, None if more or first.cell.more else first.cell.seed, name, PPL.mean(values[row]))

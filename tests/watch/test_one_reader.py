@@ -200,8 +200,8 @@ def test_a_run_is_at_the_same_step_with_the_same_values_everywhere(study: Ablati
     rows = {row.name: row for row in StudyPages(tmp_path).page(seen, "t").data["rows"]}
     assert rows["base"].ppl.mean == pytest.approx((base[0] * base[1]) ** 0.5)
     other = [RunState.of(folders["A-h32", seed].path).ppl for seed in (1, 2)]
-    tested = fmean(map(PPL.tested, other)) - fmean(map(PPL.tested, base))
-    assert rows["A-h32"].against == pytest.approx(PPL.shown(tested)), "as the report estimates it"
+    tested = fmean(map(PPL.transform, other)) - fmean(map(PPL.transform, base))
+    assert rows["A-h32"].against == pytest.approx(PPL.in_units(tested)), "as the report estimates it"
 
 
 def test_curves_hold_the_same_lines_wherever_they_are_sent(

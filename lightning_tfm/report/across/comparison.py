@@ -164,11 +164,11 @@ def _entry(r: Any, metric: str, first: str, other: str) -> Entry | None:
     if np.isnan(r.estimate):
         return None
     ends = Estimate(r.estimate, r.se, r.df).interval() if not np.isnan(r.lower) else (np.nan, np.nan)
-    before, low, high = (None if np.isnan(x) else METRICS[metric].shown(float(x)) for x in (r.estimate_1, *ends))
+    before, low, high = (None if np.isnan(x) else METRICS[metric].in_units(float(x)) for x in (r.estimate_1, *ends))
     apart = f"{signed(metric, r.difference)} {interval(metric, r.low, r.high) or r.verdict}"
     words = f"{other} less {first}{' in %' * METRICS[metric].log}: {apart}"
     verdict = r.verdict if r.verdict in WORDS else Verdict.UNTESTABLE.value
-    return Entry(METRICS[metric].shown(r.estimate), low, high, verdict, published=before, tip=[words])
+    return Entry(METRICS[metric].in_units(r.estimate), low, high, verdict, published=before, tip=[words])
 
 
 def table(both: pd.DataFrame, studies: Studies, first: str, other: str, metric: str) -> Table:

@@ -168,7 +168,7 @@ def picture(made: pd.DataFrame, studies: Studies) -> Forest:
 
 
 def _value(metric: str, tested: float) -> float:
-    return METRICS[metric].shown(float(tested))
+    return METRICS[metric].in_units(float(tested))
 
 
 def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]]) -> Entry:

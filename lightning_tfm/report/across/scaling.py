@@ -235,7 +235,7 @@ def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> M
     series, brief = [], {}
     for row, r in rows.iterrows():
         there = {study: [float(r[f"{study} {key}"]) for key in ENDS] for study in sizes}
-        line = [Point(float(sizes[study]), PPL.shown(at[0])) for study, at in there.items()]
+        line = [Point(float(sizes[study]), PPL.in_units(at[0])) for study, at in there.items()]
         name, last = studies.called(row), axis_of(PPL).number(line[-1].y)
         tip = [f"{study} ({millions(sizes[study])}): {_scale(at, True)} %" for study, at in there.items()]
         style = WORDS[r.verdict].style if r.verdict in WORDS else Verdict.UNTESTABLE.style

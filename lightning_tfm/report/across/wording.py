@@ -27,7 +27,9 @@ tested as a logarithm, beyond so many points"""
 
 def signed(metric: str, value: float) -> str:
     """A difference with its sign, in percent without the sign of percent; a dash for NaN."""
-    return NOTHING if math.isnan(value) else with_sign(METRICS[metric].shown(value), METRICS[metric].difference_digits)
+    return (
+        NOTHING if math.isnan(value) else with_sign(METRICS[metric].in_units(value), METRICS[metric].difference_digits)
+    )
 
 
 def informative(metric: str, low: float, high: float) -> bool:

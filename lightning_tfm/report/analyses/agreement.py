@@ -173,8 +173,8 @@ def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Traine
     printed = {m.name: row.paper.of(m.name) for m in metrics}
     return Trained(
         row.name,
-        {m.name: None if (x := printed[m.name]) is None else m.tested(x) for m in metrics},
-        {m.name: {int(s): m.tested(x) for s, x in row.metric(m.name).by_seed.items()} for m in metrics},
+        {m.name: None if (x := printed[m.name]) is None else m.transform(x) for m in metrics},
+        {m.name: {int(s): m.transform(x) for s, x in row.metric(m.name).by_seed.items()} for m in metrics},
         row.parameters,
         row.values["train steps"],
         {int(s): curve for s in row.ppl.by_seed if (curve := curves.get((row.name, int(s))))},

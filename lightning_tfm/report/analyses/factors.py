@@ -335,7 +335,7 @@ def numbers(effect: Effect) -> tuple[str, str, str]:
     metric = METRICS[effect.metric]
 
     def shown(value: float) -> str:
-        return f"{signed(metric.shown(value), metric.difference_digits)}{' %' * metric.log}"
+        return f"{signed(metric.in_units(value), metric.difference_digits)}{' %' * metric.log}"
 
     if effect.lower is None or effect.upper is None:
         return shown(effect.estimate), "", ""
@@ -431,10 +431,10 @@ def _forest(found: FactorSummary, metrics: Sequence[str]) -> Forest:
 
 def _entry(e: Effect) -> Entry:
     metric = METRICS[e.metric]
-    lower, upper = (None if v is None else metric.shown(v) for v in (e.lower, e.upper))
+    lower, upper = (None if v is None else metric.in_units(v) for v in (e.lower, e.upper))
     side = Verdict.WORSE if e.estimate * metric.side > 0 else Verdict.BETTER
     word = side if stands_out(e) else Verdict.UNDECIDED
-    return Entry(metric.shown(e.estimate), lower, upper, Verdict.UNTESTABLE if e.p is None else word)
+    return Entry(metric.in_units(e.estimate), lower, upper, Verdict.UNTESTABLE if e.p is None else word)
 
 
 def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> Chart:

@@ -68,7 +68,7 @@ def strip(report: Summary, classes: Mapping[str, str]) -> Markup:
     series = []
     for i, r in enumerate(rows):
         dots = [
-            Point(PPL.shown(math.log(ppl) - level), i, f"{r.called}, seed {seed}\nperplexity {PPL.score(ppl)}")
+            Point(PPL.in_units(math.log(ppl) - level), i, f"{r.called}, seed {seed}\nperplexity {PPL.score(ppl)}")
             for seed, ppl in r.ppl.by_seed.items()
             if ppl > 0
         ]

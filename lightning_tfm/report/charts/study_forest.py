@@ -57,15 +57,17 @@ def _entry(row: SummaryRow, to: SummaryRow, metric: Metric) -> Entry | None:
     ours, theirs = row.metric(metric.name), to.metric(metric.name)
     if ours.mean is None or theirs.mean is None:
         return None
-    level = metric.tested(theirs.mean)
+    level = metric.transform(theirs.mean)
 
     def shown(score: float) -> float:
-        return metric.shown(metric.tested(score) - level)
+        return metric.in_units(metric.transform(score) - level)
 
     by_seed, d = [shown(score) for score in ours.by_seed.values()], ours.difference
     if d is None:
         one, other = row.paper.of(metric.name), to.paper.of(metric.name)
-        paper = None if one is None or other is None else metric.shown(metric.tested(one) - metric.tested(other))
+        paper = (
+            None if one is None or other is None else metric.in_units(metric.transform(one) - metric.transform(other))
+        )
         return Entry(shown(ours.mean), published=paper, by_seed=by_seed)
     of = d.shown
     paper = d.paper if d.paper_percent is None else d.paper_percent

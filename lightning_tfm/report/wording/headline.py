@@ -45,7 +45,7 @@ def base_apart(report: Summary) -> list[str]:
     rows.sort(key=lambda row: row.name != against)
     if not rows or rows[0].name != against:
         return []
-    scores = [[metric.tested(x) for x in row.metric(metric.name).by_seed.values()] for row in rows]
+    scores = [[metric.transform(x) for x in row.metric(metric.name).by_seed.values()] for row in rows]
     why = base_alone.why(scores, rows[0].name)
     return [f"{rows[0].name} may be what stands apart: {why}; {base_alone.CHEAPEST}"] * bool(why)
 

@@ -187,7 +187,7 @@ def factors_printed(rows: "Sequence[SummaryRow]") -> bool:
 
 def _region(metric: Metric) -> str:
     """tau in print."""
-    return metric.size(metric.shown(metric.clear))
+    return metric.size(metric.in_units(metric.clear))
 
 
 def _undecided(e: Evidence, why: str, factor: "Interval | None" = None) -> RowVerdict:
