@@ -8,7 +8,7 @@ from markupsafe import Markup
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Figures, Section
-from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both
+from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Rule, Series, both, draw
 from lightning_tfm.report.charts.panels import row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.records import Cells
@@ -75,8 +75,7 @@ def strip(report: Summary, classes: Mapping[str, str]) -> Markup:
         series.append(Series(r.name, dots, classes.get(r.name, "g0"), line=False, r=3.5))
     x = Axis(f"dev perplexity of each run against {report.to}’s mean", percent=True)
     y = Axis(ends=(len(rows) - 0.4, -0.6), words={float(i): names[r.name] for i, r in enumerate(rows)})
-    size = 80 + 18 * len(rows)
-    return both(Chart("Every run", x, y, series, (640, size), [Rule(x=0.0)]), (380, size))
+    return draw(Chart("Every run", x, y, series, (640, 80 + 18 * len(rows)), [Rule(x=0.0)]), SMALL)
 
 
 ANALYSIS = Analysis(key="quality", find=find, sections=sections, json=False)
