@@ -141,8 +141,6 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm judge results/studies/scan-length/csv/runs.csv --metric dev/exact:higher --figures FOLDER": Stops(
         "there is no such file", "the study"
     ),
-    "lightning-tfm scaling r2-tatoeba r1-tatoeba": Stops("no study 'r2-tatoeba'", "studies at two scales"),
-    "lightning-tfm meta-analysis table3 multi30k manpages": Stops("no study 'm", "studies on other texts"),
     "lightning-tfm plan sweeps/table3.yaml --name ratios --miniature.width 16 --miniature.hold ratios "
     "--training.tokens 600 --data.vocab_size 1000": Run("--data.vocab_size 120"),
     "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer attention"),
