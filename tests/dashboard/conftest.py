@@ -15,6 +15,7 @@ from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.serve import listen, server
 from lightning_tfm.watch.run_cache import cache_file
+from tests.helpers.studies import Folder
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,12 @@ class Served:
         answer = Answer(found.status, {k.lower(): v for k, v in found.getheaders()}, found.read().decode())
         link.close()
         return answer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """A results folder to write into."""
+    return Folder(tmp_path)
 
 
 @pytest.fixture(scope="module")

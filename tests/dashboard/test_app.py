@@ -24,12 +24,12 @@ from lightning_tfm.report.build import make
 from lightning_tfm.report.tables import extra_columns
 from lightning_tfm.report.wording.verdict_words import WORDS
 from lightning_tfm.study.command import fit_command
-from lightning_tfm.study.rows import Paper, Row, all_rows, apply
+from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study_file import save
 from lightning_tfm.watch.query import find_field
 from lightning_tfm.watch.run_state import STATES
-from tests.helpers.studies import SMALL, Folder, Generator
+from tests.helpers.studies import SMALL, Folder, Generator, own_row, rescore
 from tests.report.pages.test_page import HOSTILE, Parser
 
 
@@ -67,21 +67,9 @@ def everything(root: Path) -> dict[str, tuple[int, bytes]]:
 
 def addresses(served) -> list[str]:
     runs = names(served)
-    found = [
-        "/",
-        "/news?since=0",
-        f"/news?since={'9' * 5000}",
-        "/runs?sort=-ppl",
-        "/study/table",
-        "/study/table/news",
-        "/study/search",
-        "/study/broken",
-    ]
-    found += [
-        "/curves?where=study+%3D+%27table%27&by=h",
-        "/curves/news?where=study+%3D+%27table%27",
-        "/curves?measure=loss",
-    ]
+    found = ["/", "/news?since=0", f"/news?since={'9' * 5000}", "/runs?sort=-ppl", "/curves?measure=loss"]
+    found += ["/study/table", "/study/table/news", "/study/search", "/study/broken"]
+    found += ["/curves?where=study+%3D+%27table%27&by=h", "/curves/news?where=study+%3D+%27table%27"]
     found += ["/runs?where=ppl+%3C+9&columns=d_model,study"]
     found += [f"/run/{name}" for name in runs] + [f"/run/{name}/news" for name in runs]
     pair = f"run={runs[0]}&run={runs[1]}&run={runs[2]}"
@@ -102,25 +90,23 @@ def test_all_pages_are_whole_and_not_a_byte_of_the_folder_changes(served, made):
     assert everything(made.root) == before
 
 
-def test_the_first_page_is_made_once_for_all_who_ask_and_again_when_anything_is_different(serve, tmp_path, monkeypatch):
-    made = Folder(tmp_path)
-    study = made.table("table", ["base", "A-h1"], seeds=[1, 2])
-    made.fill(study, ["finished", "running"])
+def test_the_first_page_is_made_once_and_again_when_anything_is_different(serve, monkeypatch, folder, tmp_path):
+    study = folder.table("table", ["base", "A-h1"], seeds=[1, 2])
+    folder.fill(study, ["finished", "running"])
     times, page = [], index_page.page
     monkeypatch.setattr(index_page, "page", lambda *given: times.append(1) or page(*given))
-    served = serve(made.root)
+    served = serve(tmp_path)
     first = served.get("/").text
     assert served.get("/").text == first and len(times) == 1
-    running = next(path for path in made.root.glob("runs/*/attempts/0001.beat")).parents[1]
+    running = next(path for path in tmp_path.glob("runs/*/attempts/0001.beat")).parents[1]
     with (running / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2000, "dev_ppl": 1.2345}\n')
     assert "1.2345" in served.get("/").text and len(times) == 2
 
 
-def test_base_of_a_search_that_has_not_begun_has_dashes_for_its_parameters(serve, tmp_path):
-    made = Folder(tmp_path)
-    made.trial(made.search("alone", 5), 0, "finished", training__lr_factor=0.5)
-    page = serve(made.root).get("/study/alone").text
+def test_base_of_a_search_that_has_not_begun_has_dashes_for_its_parameters(serve, folder, tmp_path):
+    folder.trial(folder.search("alone", 5), 0, "finished", training__lr_factor=0.5)
+    page = serve(tmp_path).get("/study/alone").text
     assert page.count("<bdi>–</bdi>") == 2 and "None" not in page
 
 
@@ -130,27 +116,21 @@ def test_a_study_of_own_classes_of_an_earlier_version_has_a_line_of_it(serve, tm
     assert "own_ff.Reversed trained under an earlier version" in serve(tmp_path).get("/study/own").text
 
 
-def test_a_perplexity_that_overflowed_is_shown(serve, tmp_path):
-    made = Folder(tmp_path)
-    study = made.table("lost", ["base", "A-h1"], seeds=[1, 2])
-    made.fill(study)
-    lost = made.run(apply(study.base, study.rows[1], 2))
-    plain = json.loads(lost.result.read_text())
-    plain["scores"]["dev"] |= {"ppl": "Infinity", "nll": 812_000.0}
-    lost.result.write_text(json.dumps(plain))
-    served = serve(made.root)
+def test_a_perplexity_that_overflowed_is_shown(serve, folder, tmp_path):
+    study = folder.table("lost", ["base", "A-h1"], seeds=[1, 2])
+    folder.fill(study)
+    lost = folder.run(apply(study.base, study.rows[1], 2))
+    rescore(lost.result, ppl="Infinity", nll=812_000.0)
+    served = serve(tmp_path)
     page = served.get("/study/lost").text
     assert page.count(">∞<") == 1 and "diverged (1 of 2)" in page, "its cell; its row has no mean"
     assert "∞" in served.get(f"/run/{lost.path.name}").text and served.get("/").status == 200
 
 
-def test_runs_and_studies_are_shown_by_what_they_were_asked_to_be_scored_by(serve, tmp_path):
-    made = Folder(tmp_path)
-    made.fill(made.table("trees", ["base", "A-h1"], seeds=[1, 2]))
+def test_runs_and_studies_are_shown_by_what_they_were_asked_to_be_scored_by(serve, folder, tmp_path):
+    folder.fill(folder.table("trees", ["base", "A-h1"], seeds=[1, 2]))
     for result in tmp_path.glob("runs/*/result.json"):
-        plain = json.loads(result.read_text())
-        plain["scores"]["dev"] |= {"f1": 71.25, "f1_signature": "by hand"}
-        result.write_text(json.dumps(plain))
+        rescore(result, f1=71.25, f1_signature="by hand")
     one, other = [path.parent.name for path in tmp_path.glob("runs/*/result.json")][:2]
     served = serve(tmp_path)
     assert ">F1<" in (index := served.get("/").text) and ">BLEU<" not in index and 'data-v="71.25"' in index
@@ -177,10 +157,7 @@ def scored_by(root: Path, metric: str) -> list[str]:
     made.fill(made.table("own", ["base", "A-h1"], seeds=[1, 2]))
     runs = Board(root, every=0).look().studies["own"].runs
     for i, name in enumerate(runs):
-        result = root / "runs" / name / "result.json"
-        plain = json.loads(result.read_text())
-        plain["scores"]["dev"] |= {metric: 61.25 + i, f"{metric}_signature": metric}
-        result.write_text(json.dumps(plain))
+        rescore(root / "runs" / name / "result.json", **{metric: 61.25 + i, f"{metric}_signature": metric})
     return list(runs)
 
 
@@ -224,23 +201,16 @@ def test_a_metric_whose_class_is_gone_or_broken_is_named_and_stays_a_column(serv
 
 def test_two_metrics_of_one_class_name_keep_their_paths(tmp_path):
     names = scored_by(tmp_path, "one:Words")
-    result = tmp_path / "runs" / names[0] / "result.json"
-    plain = json.loads(result.read_text())
-    plain["scores"]["dev"] |= {"two:Words": 5.0, "two:Words_signature": "s"}
-    result.write_text(json.dumps(plain))
+    rescore(tmp_path / "runs" / names[0] / "result.json", **{"two:Words": 5.0, "two:Words_signature": "s"})
     assert {"dev.one:Words", "dev.two:Words"} <= fields(Board(tmp_path, every=0).look()).keys()
 
 
-def test_a_study_s_table_has_any_field_as_a_column_in_the_words_of_the_report_s(serve, tmp_path, monkeypatch):
-    made = Folder(tmp_path)
-    made.fill(made.table("table", ["base", "A-h1"], seeds=[1, 2]))
-    search = made.search("search", 3)
-    made.trial(search, 0, "finished", training__lr_factor=0.7)
-    monkeypatch.setattr(
-        extra_columns,
-        "FACTS",
-        [*extra_columns.FACTS, extra_columns.Fact("padding", "wasted", "of all cells", "{:.0%}".format)],
-    )
+def test_a_study_s_table_has_any_field_as_a_column_in_the_words_of_the_report_s(serve, monkeypatch, folder, tmp_path):
+    folder.fill(folder.table("table", ["base", "A-h1"], seeds=[1, 2]))
+    search = folder.search("search", 3)
+    folder.trial(search, 0, "finished", training__lr_factor=0.7)
+    wasted = extra_columns.Fact("padding", "wasted", "of all cells", "{:.0%}".format)
+    monkeypatch.setattr(extra_columns, "FACTS", [*extra_columns.FACTS, wasted])
     for result in tmp_path.glob("runs/*/result.json"):
         result.write_text(json.dumps(json.loads(result.read_text()) | {"padding": 0.125, "flops": 3 * 10**11}))
     served = serve(tmp_path)
@@ -273,8 +243,7 @@ def test_the_index_shows_every_run_in_its_state_and_names_a_damaged_study(served
     assert re.findall(r'name="study" value="(.*?)"', page) == ["table"], "tables are compared, searches are not"
 
 
-def test_sizes_are_shown_as_they_are_typed_with_those_trained_in_brackets(serve, tmp_path):
-    folder = Folder(tmp_path)
+def test_sizes_are_shown_as_they_are_typed_with_those_trained_in_brackets(serve, folder, tmp_path):
     table = folder.table("rows", ["base", "C-N2"])
     folder.fill(table)
     sizes = {"model.N": [2, 4], "model.d_model": [256, 512]}
@@ -344,12 +313,11 @@ def test_stars_of_an_earlier_version_are_left_alone(served, made, tmp_path, monk
     assert file.read_text() == before and list(tmp_path.rglob("*")) == [file.parent, file]
 
 
-def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_people_call_them(serve, tmp_path):
-    made = Folder(tmp_path)
-    study = made.table("table", ["big", "base", "A-h1"], seeds=[1])
+def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_people_call_them(serve, folder, tmp_path):
+    study = folder.table("table", ["big", "base", "A-h1"], seeds=[1])
     rows = [replace(row, label="one head") if row.name == "A-h1" else row for row in study.rows]
-    made.fill(save(replace(study, rows=rows, title="Heads"), tmp_path))
-    made.table("earlier", ["A-h4", "A-h1", "base"], seeds=[1])
+    folder.fill(save(replace(study, rows=rows, title="Heads"), tmp_path))
+    folder.table("earlier", ["A-h4", "A-h1", "base"], seeds=[1])
     served = serve(tmp_path)
     chart = served.get("/curves/news?by=row&where=study+%3D+%27table%27").json["charts"]["chart-curves"]
     assert [one["name"] for one in chart["series"]] == [f"{row.label or row.name} (1)" for row in study.rows]
@@ -387,10 +355,9 @@ def test_a_row_s_name_opens_its_verdict_its_seeds_its_curve_and_what_it_changes(
     assert served.get("/study/made/row?name=none").status == 404
 
 
-def test_a_study_s_page_counts_its_hidden_rows(serve, tmp_path):
-    made = Folder(tmp_path)
-    study = made.table("table", ["base", "A-h1", "A-h4"], seeds=[1])
-    made.fill(study)
+def test_a_study_s_page_counts_its_hidden_rows(serve, folder, tmp_path):
+    study = folder.table("table", ["base", "A-h1", "A-h4"], seeds=[1])
+    folder.fill(study)
     hide(tmp_path, "table", "A-h4")
     page = serve(tmp_path).get("/study/table").text
     assert "1 row hidden (<bdi>four heads</bdi>), in every correction" in page
@@ -448,39 +415,24 @@ def test_nothing_but_looking_is_allowed(served, method):
     assert served.get("/", method, Origin=served.url).status == 405
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/../secret.txt",
-        "/run/../secret.txt",
-        "/run/..%2fsecret.txt",
-        "/run/%2e%2e",
-        "/study/..%2f..%2fetc",
-        "/static/..%2f..%2fapp.py",
-        "/run/{run}/file?path=experiment.json",
-        "/run/{run}/..%2f..%2fsecret.txt",
-        "/run/none",
-        "/study/none",
-        "/study/none/report",
-        "/diff",
-        "/diff?run={run}",
-        "/diff?run={run}&run=none",
-        "/diff?study=table&study=broken",
-        "/compare?study=table",
-        "/compare?study=table&study=none",
-        "/nothing",
-    ],
-)
+NOT_LISTED = [
+    "/../secret.txt", "/run/../secret.txt", "/run/..%2fsecret.txt", "/run/%2e%2e", "/study/..%2f..%2fetc",
+    "/static/..%2f..%2fapp.py", "/run/{run}/file?path=experiment.json", "/run/{run}/..%2f..%2fsecret.txt", "/run/none",
+    "/study/none", "/study/none/report", "/diff", "/diff?run={run}", "/diff?run={run}&run=none",
+    "/diff?study=table&study=broken", "/compare?study=table", "/compare?study=table&study=none", "/nothing",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NOT_LISTED)
 def test_what_is_not_listed_is_not_found(served, path):
     for run in names(served):
         answer = served.get(path.replace("{run}", run))
         assert answer.status == 404 and "secret" not in answer.text.replace("secret.txt", "")
 
 
-def test_who_has_the_newest_state_is_told_so_and_others_get_what_is_new(serve, tmp_path):
-    made = Folder(tmp_path)
-    study = made.table("table", ["base", "A-h1"], seeds=[1, 2])
-    running = made.run(apply(study.base, study.rows[0], 1), "running")
+def test_who_has_the_newest_state_is_told_so_and_others_get_what_is_new(serve, folder, tmp_path):
+    study = folder.table("table", ["base", "A-h1"], seeds=[1, 2])
+    running = folder.run(apply(study.base, study.rows[0], 1), "running")
     served = serve(tmp_path)
     name = running.path.name
     tags = {path: served.get(path).json["tag"] for path in ("/news?since=0", f"/run/{name}/news", "/study/table/news")}
@@ -489,7 +441,7 @@ def test_who_has_the_newest_state_is_told_so_and_others_get_what_is_new(serve, t
         assert (again.status, again.text) == (304, "")
     with running.metrics.open("a") as file:
         file.write('{"step": 1999, "dev_ppl": 1.25}\n')
-    made.run(apply(study.base, study.rows[1], 1))
+    folder.run(apply(study.base, study.rows[1], 1))
     for path, tag in tags.items():
         assert served.get(path, If_None_Match=f'"{tag}"').status == 200
     news = served.get(f"/news?since={tags['/news?since=0']}").json
@@ -503,10 +455,9 @@ def test_who_has_the_newest_state_is_told_so_and_others_get_what_is_new(serve, t
     assert "1.25" in served.get("/study/table").text
 
 
-def test_of_many_runs_the_page_has_the_newest_and_more_where_more_are_asked_for(serve, tmp_path):
-    made = Folder(tmp_path)
+def test_of_many_runs_the_page_has_the_newest_and_more_where_more_are_asked_for(serve, folder, tmp_path):
     for seed in range(130):
-        made.run(replace(SMALL, training=replace(SMALL.training, seed=seed)), texts=False)
+        folder.run(replace(SMALL, training=replace(SMALL.training, seed=seed)), texts=False)
     served = serve(tmp_path)
     page = served.get("/").text
     newest = sorted(served.board.seen.runs.values(), key=lambda run: (-run.changed, run.name))
@@ -577,7 +528,7 @@ def test_without_text_no_sentence_is_sent(serve, made, served):
 def test_hostile_words_in_every_record_are_harmless(serve, tmp_path):
     made = Folder(tmp_path)
     study = made.table("table", ["base"], seeds=[1])
-    mine = Row(f"mine {HOSTILE}", f"group {HOSTILE}", {"model.h": 4}, Paper(None, None, None), "here:1")
+    mine = own_row(f"mine {HOSTILE}", {"model.h": 4}, f"group {HOSTILE}")
     study = save(replace(study, rows=[*study.rows, mine]), tmp_path)
     for row, state in zip(study.rows, ("failed", "running"), strict=True):
         folder = made.run(apply(study.base, row, 1), state)

@@ -1,33 +1,54 @@
-"""What the dashboard makes of a folder: every state, damage included, and nothing read twice."""
+"""What the dashboard makes of a folder: every state, damage included, nothing read twice; a report once for each."""
 
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
+import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard import index_page
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.curves_page import CurvesPages
 from lightning_tfm.dashboard.diff_page import DiffPages
 from lightning_tfm.dashboard.page import Frame
+from lightning_tfm.dashboard.reports import OWN, Reports
 from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.storages.backends import JOURNAL, JournalStore
 from lightning_tfm.results import load_study
 from lightning_tfm.runs.folder import GRACE, RunFolder
 from lightning_tfm.runs.record import to_plain
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, RowData, all_rows, apply
+from lightning_tfm.study.rows import Fingerprints, RowData, apply
+from lightning_tfm.study.study import LOOKS
 from lightning_tfm.study.study_file import link, save
 from lightning_tfm.sums import signed
 from lightning_tfm.watch import run_state
 from lightning_tfm.watch.run_state import STATES, thin_points
 from lightning_tfm.watch.study_state import Best
 from lightning_tfm.watch.time_left import Left
+from tests.golden.synthetic import grid
 from tests.helpers.calling import call
-from tests.helpers.studies import PRINTS, SMALL, Folder, record_of
+from tests.helpers.studies import (
+    PRINTS,
+    SMALL,
+    Folder,
+    Generator,
+    own_row,
+    record_of,
+    rescore,
+    write_lines,
+    write_search,
+)
 
 QUERY = "study = '{}'"
 
@@ -163,11 +184,11 @@ def test_a_study_says_what_is_best_and_when_it_will_be_done(made):
 
 
 def test_perplexities_of_different_pieces_are_not_compared(made):
-    known, none = all_rows(), Paper(None, None, None)
-    vocabulary = Row("v", "V", {"data.vocab_size": 500}, none, "x:1")
+
+    vocabulary = own_row("v", {"data.vocab_size": 500}, "V")
     data = {"data.vocab_size=500": RowData(Fingerprints("u" * 64, "e" * 64), 500, "other")}
     study = replace(made.table("table", ["base", "A-h1"], seeds=[1]), name="pieces", data=data)
-    study = save(replace(study, rows=[known["base"], known["A-h1"], vocabulary]), made.root)
+    study = save(replace(study, rows=[*study.rows, vocabulary]), made.root)
     own = made.run(apply(study.base, vocabulary, 1))
     record = json.loads(own.result.read_bytes())
     record["data"]["dev"], record["training_hash"] = "e" * 64, study.cells()[2].training_hash
@@ -189,11 +210,21 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     scores = dict(differ.page(seen, names).data["scores"])
     assert ["(" in text for text in scores["dev PPL"]] == [False, True, False]
     assert ["(" in text for text in scores["dev BLEU"]] == [False, True, True]
-    record = json.loads((made.root / "runs" / names[1] / "result.json").read_bytes())
-    record["scores"]["dev"]["signature"] = "nrefs:1|tok:zh"
-    (made.root / "runs" / names[1] / "result.json").write_text(json.dumps(record))
+    rescore(made.root / "runs" / names[1] / "result.json", signature="nrefs:1|tok:zh")
     scores = dict(differ.page(seen, names).data["scores"])
     assert ["(" in text for text in scores["dev BLEU"]] == [False, False, True]
+
+
+def name_dev_text(folder: RunFolder) -> list[float]:
+    """Mark a curve's perplexities as those of the text of PRINTS; returns them."""
+    lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    write_lines(folder.metrics, [line | ({"dev": PRINTS.dev[:16]} if "dev_ppl" in line else {}) for line in lines])
+    return [line["dev_ppl"] for line in lines if "dev_ppl" in line]
+
+
+def queried(made: Folder, study: str, *more: str) -> list[dict]:
+    """What `runs query` prints of a study's runs."""
+    return json.loads(call("runs", "query", f"study = '{study}'", *more, "--json", f"--out={made.root}").out)
 
 
 def test_a_run_of_two_studies_has_in_each_the_score_on_its_dev_text_or_none(made):
@@ -203,9 +234,7 @@ def test_a_run_of_two_studies_has_in_each_the_score_on_its_dev_text_or_none(made
     two = save(replace(study, name="two", prints=prints), made.root)
     folders = [RunFolder(made.root, cell.training_hash) for cell in study.cells()]
     for folder in folders:
-        lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-        marked = [line | ({"dev": PRINTS.dev[:16]} if "dev_ppl" in line else {}) for line in lines]
-        folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in marked))
+        name_dev_text(folder)
     anew = folders[0].scores(two.evaluation_of(two.rows[0])) / "val.json"
     anew.parent.mkdir()
     other = record_of(two.experiment(two.cells()[0]), prints, ppl=77.0, nll=10.0, tokens=4).scores["dev"]
@@ -213,12 +242,10 @@ def test_a_run_of_two_studies_has_in_each_the_score_on_its_dev_text_or_none(made
 
     seen = Board(made.root, every=0).look()
     own = {view.name: view.ppl for view in seen.runs.values()}
-    query = json.loads(call("runs", "query", QUERY.format("two"), "--json", f"--out={made.root}").out)
-    assert {(one["run"], one["ppl"]) for one in query} == {
-        (folders[0].path.name, 77.0), *((folder.path.name, None) for folder in folders[1:])
-    }  # fmt: skip
-    query = json.loads(call("runs", "query", QUERY.format("one"), "--json", f"--out={made.root}").out)
-    assert {one["run"]: one["ppl"] for one in query} == own and {*own.values()}.isdisjoint({77.0, None})
+    one_run, *others = (folder.path.name for folder in folders)
+    assert {line["run"]: line["ppl"] for line in queried(made, "two")} == {one_run: 77.0} | dict.fromkeys(others)
+    assert {line["run"]: line["ppl"] for line in queried(made, "one")} == own
+    assert {*own.values()}.isdisjoint({77.0, None})
 
     pages = CurvesPages(RunPages(Board(made.root, every=0)))
     assert len(pages.page(seen, QUERY.format("one"), "", "dev_ppl").charts["chart-curves"].curves) == 4
@@ -242,11 +269,7 @@ def test_a_run_in_training_of_two_studies_has_a_perplexity_where_its_dev_text_is
     save(replace(study, name="two", prints=Fingerprints("t" * 64, "f" * 64)), made.root)
     other, running = (RunFolder(made.root, cell.training_hash) for cell in study.cells())
     running.result.unlink()
-    for folder in (other, running):
-        lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-        marked = [line | ({"dev": PRINTS.dev[:16]} if "dev_ppl" in line else {}) for line in lines]
-        folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in marked))
-    last = [line["dev_ppl"] for line in lines if "dev_ppl" in line]
+    _, last = name_dev_text(other), name_dev_text(running)
 
     seen = Board(made.root, every=0).look()
     one, two = (seen.studies[name].runs[running.path.name] for name in ("one", "two"))
@@ -256,20 +279,12 @@ def test_a_run_in_training_of_two_studies_has_a_perplexity_where_its_dev_text_is
     assert len(pages.page(seen, QUERY.format("one"), "", "dev_ppl").charts["chart-curves"].curves) == 2
     assert not pages.page(seen, QUERY.format("two"), "", "dev_ppl").charts
     for name, ppl in (("one", last[-1]), ("two", None)):
-        query = json.loads(call("runs", "query", QUERY.format(name), "--json", f"--out={made.root}").out)
-        assert {found["run"]: found["ppl"] for found in query}[running.path.name] == ppl
+        assert {line["run"]: line["ppl"] for line in queried(made, name)}[running.path.name] == ppl
 
 
-@pytest.mark.parametrize(
-    ("linked", "started"),
-    [
-        (2000, 3000),  # base was there already: half an hour before the study, for example
-        (1050, 1050),  # base was begun before, and went on in this study
-        (900, 1000),
-        (9000, 1000),  # all of them are copies
-    ],
-)
+@pytest.mark.parametrize(("linked", "started"), [(2000, 3000), (1050, 1050), (900, 1000), (9000, 1000)])
 def test_a_study_began_with_its_own_first_run(made, linked, started):
+    """Base was there half an hour before the study; went on in it; was begun in it; all of them are copies."""
     study = made.table("one", ["base", "A-h1"], seeds=[1])
     made.fill(study)
     for cell, (first, last) in zip(study.cells(), ((1000.0, 1100.0), (3000.0, 3100.0)), strict=True):
@@ -292,9 +307,7 @@ def test_a_test_score_is_shown_in_no_study_of_another_test_text(made):
     record["scores"]["test"] = record["scores"]["dev"] | {"split": "test", "ppl": 66.0, "evaluation_hash": hashed}
     path.write_text(json.dumps(record))
     for name, ppl in (("two", 66.0), ("three", None)):
-        (found,) = json.loads(
-            call("runs", "query", QUERY.format(name), "--columns", "test.ppl", "--json", f"--out={made.root}").out
-        )
+        (found,) = queried(made, name, "--columns", "test.ppl")
         assert found["test.ppl"] == ppl and found["ppl"] is not None
         scores = load_study(name, made.root).run("base", 1).record.scores
         assert ("test" in scores) == (ppl is not None)
@@ -353,3 +366,135 @@ def test_curves_of_different_length_are_thinned_to_common_steps():
     long, short = [(float(s), 1.0) for s in range(1, 101)], [(float(s), 1.0) for s in range(1, 60)]
     steps = [{x for x, _ in thin_points(curve)} for curve in (long, short)]
     assert len(steps[0]) <= 34 and 100 in steps[0] and len(steps[0] & steps[1]) > 10
+
+
+# --- reports in the dashboard: made once for each state of the records; the verbs that serve it ---
+
+
+ROOT = Path(__file__).resolve().parents[2]
+FIELDS = 'aria-label="The effect of each field"'
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    found = Generator(tmp_path_factory.mktemp("r"), ["base", "A-h1"], [1, 2])
+    found.write_all(skip=[("A-h1", 2)])
+    return found
+
+
+def test_a_report_is_made_once_for_each_state_of_the_records(tested, monkeypatch):
+    assert LOOKS in OWN
+    reports, asked = Reports(tested.root), []
+    monkeypatch.setattr(Reports, "_report", lambda self, name, reference, now: asked.append(now) or f"page {now}")
+    first = reports.version("made")
+    assert reports.page("made") == reports.page("made") == f"page {first}"
+    tested.write(tested.study.rows[1], 2, 0.1)
+    second = reports.version("made")
+    assert second != first and reports.page("made") == f"page {second}"
+    assert asked == [first, second]
+
+
+def test_a_study_s_page_begins_with_its_main_figure_in_the_version_of_its_records(serve, tested):
+    served = serve(tested.root)
+    page = served.get("/study/made").text
+    assert page.index('data-of="/study/made/forest"') < page.index('id="part-head"') < page.index('id="part-cells"')
+    answer, now = served.get("/study/made/forest"), served.get("/study/made/report/version").text
+    assert answer.text.startswith("<p><strong>") and answer.text.count("<svg") == 2 and "one head" in answer.text
+    assert served.get("/study/made/forest", If_None_Match=f'"{now}"').status == 304
+    assert served.get("/study/none/forest").status == 404
+
+
+def test_pictures_of_an_analysis_that_asks_for_it_follow_the_main_figure(serve, tmp_path):
+    grid(tmp_path, [1, 2])
+    page = serve(tmp_path).get("/study/made/forest").text
+    own, _, further = page.partition(FIELDS)
+    assert further and own.startswith("<p><strong>") and "<figure>" in page and "<table" not in page
+
+
+def test_a_report_asks_beside_itself_for_a_newer_version(serve, tested):
+    served = serve(tested.root)
+    answer = served.get("/study/made/report")
+    now = served.get("/study/made/report/version").text
+    assert f'data-live="1" data-version="{now}"' in answer.text and "connect-src 'self'" in answer.text
+    assert "location.pathname" in answer.text
+    assert "A-h1" in served.get("/study/made/report?reference=A-h1").text
+    assert served.get("/study/made/report?reference=none").status == 503
+    assert served.get("/study/made/report", If_None_Match=f'"{now}"').status == 304
+    policy = answer.headers["content-security-policy"]
+    assert "script-src 'sha256-" in policy and "frame-ancestors 'none'" in policy
+
+
+def test_a_search_is_reported_from_its_journal_without_a_lock_or_a_file(serve, tmp_path):
+    search = write_search(tmp_path, 12)
+    folder = tmp_path / "studies" / "found"
+    Queue("found", JournalStore(folder / JOURNAL), directions=["minimize", "minimize"])
+    for path in (
+        folder / "trials.json",
+        folder / "importance.json",
+        *folder.glob("*.flock"),
+        *folder.glob("*.exclusive"),
+    ):
+        path.unlink()
+    with (folder / JOURNAL).open("a") as file:
+        file.write('{"op_code": 4, "half')  # a worker is writing it
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    answer = serve(tmp_path).get("/study/found/report")
+    assert answer.status == 200 and "No finished trial" in answer.text and search.name in answer.text
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_search_without_its_journal_is_shown_from_its_trials(serve, tmp_path):
+    write_search(tmp_path, 12)
+    served = serve(tmp_path)
+    assert "t0007" in served.get("/study/found/report").text
+    (tmp_path / "studies/found/trials.json").write_text("{")
+    answer = served.get("/study/found/report")
+    assert answer.status == 503 and "not a record of a search" in answer.text
+
+
+def test_report_serve_names_the_address_of_the_report_and_ends_on_ctrl_c(tested, capsys):
+    argv = ["report", "made", "--serve", "--out", str(tested.root), "--port"]
+    served = subprocess.Popen(
+        [sys.executable, "-m", "lightning_tfm.cli.main", *argv, "0"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
+    try:
+        address = served.stdout.readline().split()[0]
+        home, path = address.split("/study/")
+        assert path == "made/report"
+        with urllib.request.urlopen(f"{home}/study/made", timeout=30) as answer:
+            assert b"Full report" in answer.read()
+        port = home.rpartition(":")[2]
+        assert main(["dashboard", "--out", str(tested.root), "--port", port]) == 2
+        assert f"--port={port}: Address already in use" in capsys.readouterr().err
+        served.send_signal(signal.SIGINT)
+        assert served.wait(30) == 130
+    finally:
+        served.kill()
+        served.wait()
+        served.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--port", "70000"], "--port=70000: a port is between"),
+        (["--out", "nowhere"], "--out=nowhere: no such folder"),
+    ],
+)
+def test_a_mistake_is_named(tested, argv, words, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    assert main(["dashboard", *argv]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_studies_are_compared_with_tests(serve, tested):
+    other = Generator(tested.root, ["base", "A-h1"], [3, 4], "other")
+    other.write_all()
+    answer = serve(tested.root).get("/compare?study=made&study=other")
+    assert answer.status == 200 and "other" in answer.text

@@ -173,10 +173,9 @@ def test_runs_are_sorted_and_filtered_by_keyboard_and_the_address_remembers_it(o
     assert {heads.nth(i).get_attribute("aria-sort") for i in range(1, heads.count())} == {"none", None}
 
 
-def test_of_many_runs_those_that_one_looks_at_are_rows_and_all_are_sorted(browser, serve, tmp_path):
-    made = Folder(tmp_path)
+def test_of_many_runs_those_that_one_looks_at_are_rows_and_all_are_sorted(browser, serve, folder, tmp_path):
     for seed in range(230):
-        made.run(replace(SMALL, training=replace(SMALL.training, seed=seed)), texts=False)
+        folder.run(replace(SMALL, training=replace(SMALL.training, seed=seed)), texts=False)
     served, page = serve(tmp_path), browser.new_page()
     page.goto(served.url)
     rows = page.locator("#table-runs tbody tr")
@@ -409,10 +408,9 @@ def test_what_the_report_s_style_sheets_give_arrives(open_page, name):
         assert width - box.evaluate("e => e.offsetWidth") < 2
 
 
-def test_an_open_page_shows_what_happens_without_being_asked_again(browser, serve, tmp_path):
-    made = Folder(tmp_path)
-    study = made.table("table", ["base", "A-h1"], seeds=[1, 2])
-    going = made.run(apply(study.base, study.rows[0], 1), "running")
+def test_an_open_page_shows_what_happens_without_being_asked_again(browser, serve, folder, tmp_path):
+    study = folder.table("table", ["base", "A-h1"], seeds=[1, 2])
+    going = folder.run(apply(study.base, study.rows[0], 1), "running")
     served = serve(tmp_path)
     pages = {path: browser.new_page() for path in ("/", "/study/table", f"/run/{going.path.name}")}
     for path, page in pages.items():
@@ -427,18 +425,17 @@ def test_an_open_page_shows_what_happens_without_being_asked_again(browser, serv
     table.locator("#table-cells td", has_text="1.23").wait_for(timeout=20_000)
     run.locator("#part-head dd", has_text="1.23").wait_for(timeout=20_000)
     assert "1.234" in run.locator("#chart-dev .readout").inner_text()
-    made.run(apply(study.base, study.rows[1], 1))
-    made.run(replace(SMALL, training=replace(SMALL.training, seed=9)))
+    folder.run(apply(study.base, study.rows[1], 1))
+    folder.run(replace(SMALL, training=replace(SMALL.training, seed=9)))
     index.get_by_text("3 runs").wait_for(timeout=20_000)
-    made.run(apply(study.base, study.rows[0], 1), "finished")
+    folder.run(apply(study.base, study.rows[0], 1), "finished")
     run.locator("#part-head .s-finished").first.wait_for(timeout=20_000)
     for page in pages.values():
         page.close()
 
 
-def test_a_run_that_is_removed_while_its_page_is_open_is_said_to_be_gone(browser, serve, tmp_path):
-    made = Folder(tmp_path)
-    made.fill(made.table("table", ["base", "A-h1"], seeds=range(16)))
+def test_a_run_that_is_removed_while_its_page_is_open_is_said_to_be_gone(browser, serve, folder, tmp_path):
+    folder.fill(folder.table("table", ["base", "A-h1"], seeds=range(16)))
     page = browser.new_page()
     served = serve(tmp_path)
     name = next(iter(served.board.look().runs))
@@ -489,10 +486,9 @@ def test_a_row_s_name_opens_a_panel_over_the_page(browser, serve, tmp_path):
     page.close()
 
 
-def test_a_hundred_studies_are_a_list_that_can_be_searched(browser, serve, tmp_path):
-    made = Folder(tmp_path)
+def test_a_hundred_studies_are_a_list_that_can_be_searched(browser, serve, folder, tmp_path):
     for number in range(100):
-        made.table(f"study-{number:03d}", ["base"], seeds=[1])
+        folder.table(f"study-{number:03d}", ["base"], seeds=[1])
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(serve(tmp_path).url)
     assert page.get_by_role("heading", name="Runs", exact=True).bounding_box()["y"] < 700
