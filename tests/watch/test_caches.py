@@ -57,19 +57,9 @@ def test_a_file_that_is_replaced_is_read_anew(tmp_path):
 
 def test_damaged_lines_are_named_counted_and_the_others_kept(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    good = b'{"step": 1, "dev_ppl": 3}\n', b'{"step": 2, "dev_ppl": "Infinity"}\n', b'{"step": 3, "dev_ppl": 2}\n'
-    good = good[0], good[1], b" \t" + good[2].replace(b"\n", b" \r\n")
-    bad = [b'{"step": 1}, {"step": 5}', b'{"step": 6} x', b""]
-    bad += [
-        b"\xff\x00{",
-        b"[1]",
-        b'{"loss": 3}',
-        b'{"step": true}',
-        b'{"step": 7, "lr": null}',
-        b'{"step": -1}',
-        b'{"step": 2.5}',
-        b'{"step": 4, "loss": "x"}',
-    ]
+    good = b'{"step": 1, "dev_ppl": 3}\n', b'{"step": 2, "dev_ppl": "Infinity"}\n', b' \t{"step": 3, "dev_ppl": 2} \r\n'
+    bad = [b'{"step": 1}, {"step": 5}', b'{"step": 6} x', b"", b"\xff\x00{", b"[1]", b'{"loss": 3}', b'{"step": true}']
+    bad += [b'{"step": 7, "lr": null}', b'{"step": -1}', b'{"step": 2.5}', b'{"step": 4, "loss": "x"}']
     path.write_bytes(good[0] + b"".join(line + b"\n" for line in bad) + good[1] + good[2])
     curve = Curve(path).look()
     assert curve.points("dev_ppl") == [(1, 3), (3, 2)] and curve.damaged == curve.look().damaged == 11
@@ -139,8 +129,8 @@ def test_lines_that_make_sense_only_together_are_damaged(tmp_path, bad):
 @pytest.fixture
 def made(tmp_path):
     found = Folder(tmp_path / "results")
-    study = found.table("table", ["base", "A-h1", "A-h4"], seeds=[1, 2, 3])
-    found.fill(study, ["finished"] * 6 + ["running", "failed", "damaged"])
+    states = ["finished"] * 6 + ["running", "failed", "damaged"]
+    found.fill(found.table("table", ["base", "A-h1", "A-h4"]), states)
     return found
 
 

@@ -27,7 +27,7 @@ from lightning_tfm.study.sequential import Course, late, looks_to_json
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.watch.run_state import Curve, RunState
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch
-from tests.helpers.studies import FAR, Folder
+from tests.helpers.studies import FAR, Folder, write_json, write_lines
 
 ROWS = ["base", "A-h1", "A-h4", "A-h32"]
 ASKED = {"base": [1, 2, 3, 4], "A-h1": [1, 2, 3], "A-h4": [1, 2], "A-h32": [1, 2, 3, 4]}
@@ -62,21 +62,20 @@ def spoil(folder: RunFolder, how: str) -> None:
             lines[3], lines[7] = b'{"step": "x"}\n', b"\x00\xff\n"
             folder.metrics.write_bytes(b"".join(lines))
         case "two dev texts":
-            plain = [json.loads(one) for one in lines]
-            marked = [
-                one | {"dev": "d" * 16 if one["step"] > 300 else "a"} if "dev_ppl" in one else one for one in plain
-            ]
-            marked = [one | {"dev_ppl": one["dev_ppl"] / 100} if one.get("dev") == "a" else one for one in marked]
-            folder.metrics.write_text("".join(json.dumps(one) + "\n" for one in marked))
+            plain = [json.loads(line) for line in lines]
+            for line in plain:
+                if "dev_ppl" in line:
+                    early = line["step"] <= 300
+                    line |= {"dev": "a" if early else "d" * 16, "dev_ppl": line["dev_ppl"] / (100 if early else 1)}
+            write_lines(folder.metrics, plain)
         case "removed":
             shutil.rmtree(folder.path)
         case "paused over night":
-            night = json.loads(folder.progress.read_bytes()) | {"time": time.time() - 40_000, "attempt": 1}
-            folder.progress.write_text(json.dumps(night))
-            first = json.loads((folder.attempts / "0001.json").read_bytes()) | {"ended": time.time() - 40_000}
-            (folder.attempts / "0001.json").write_text(json.dumps(first))
+            first, night = folder.attempts / "0001.json", time.time() - 40_000
+            write_json(folder.progress, json.loads(folder.progress.read_bytes()) | {"time": night, "attempt": 1})
+            write_json(first, json.loads(first.read_bytes()) | {"ended": night})
             again = {"number": 2, "token": "y", "owner": FAR, "time": time.time(), "ended": None}
-            (folder.attempts / "0002.json").write_text(json.dumps(again))
+            write_json(folder.attempts / "0002.json", again)
             (folder.attempts / "0002.beat").touch()
 
 
@@ -176,11 +175,7 @@ def test_a_run_is_at_the_same_step_with_the_same_values_everywhere(study: Ablati
         assert shown(r.run) == shown(on_page) == shown(alone) == shown(SimpleNamespace(**cell))
         assert r.run.left == on_page.left and r.run.left.seconds == cell["seconds_left"]
         assert r.run.left.seconds > alone.left.seconds and alone.left.at_least, "without what comes after its steps"
-        assert (listed[name]["step"], listed[name]["steps"], listed[name]["ppl"]) == (
-            alone.step,
-            alone.steps,
-            alone.ppl,
-        )
+        assert [listed[name][key] for key in ("step", "steps", "ppl")] == [alone.step, alone.steps, alone.ppl]
         cell_of = next(one for one in study.cells() if (one.row, one.seed) == (r.row, r.seed))
         (of_fit,) = Watch(tmp_path, 1).look([CellState(cell_of, "running")]).running
         assert shown(of_fit.run) == shown(alone) and of_fit.run.left == alone.left
@@ -228,12 +223,10 @@ def test_curves_hold_the_same_lines_wherever_they_are_sent(
     mirror.look(tmp_path, [cell for cell in study.cells() if (cell.row, cell.seed) in STATES])
     for cell in study.cells():
         if STATES.get((cell.row, cell.seed), "removed") != "removed":
+            name = cell.training_hash[:16]
             points = list(Curve.of(RunFolder(tmp_path, cell.training_hash).path).validations.items())
-            assert exported[cell.training_hash[:16]] == points
-            assert (
-                sent[cell.training_hash[:16]] == points[: len(sent[cell.training_hash[:16]])]
-                and len(points) - len(sent[cell.training_hash[:16]]) < 2
-            )
+            assert exported[name] == points
+            assert sent[name] == points[: len(sent[name])] and len(points) - len(sent[name]) < 2
 
 
 def test_plan_and_status_agree_on_what_is_left_to_do(study: Ablation, tmp_path: Path, capsys) -> None:

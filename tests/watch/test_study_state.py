@@ -23,13 +23,12 @@ from lightning_tfm.runs import outcome
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.record import Seconds
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, RowData
+from lightning_tfm.study.rows import Fingerprints, RowData
 from lightning_tfm.study.search import Search
-from lightning_tfm.study.study import Ablation
-from lightning_tfm.study.sweeps import Pruner
 from lightning_tfm.watch.study_state import Best, CellState, Watch
 from lightning_tfm.watch.time_left import Left
-from tests.helpers.studies import BASE, SPACE, leave
+from tests.helpers.studies import BASE, SPACE, ablation, leave, own_row
+from tests.helpers.studies import search as made_search
 
 
 def cell(number: int, cost: float = 1.0, **change: object) -> Cell:
@@ -67,9 +66,8 @@ def begun(root: Path, number: int, step: int, steps: int, phase: str = "train") 
 
 
 def search(**changes: object) -> Search:
-    fields = {"name": "found", "base": BASE, "prints": Fingerprints("", ""), "V": 300, "store": "", "space": SPACE[:1]}
-    fields |= {"sampler": "tpe", "seed": 0, "trials": 10, "objectives": {"dev/bleu": "maximize"}, "constraints": {}}
-    return Search(**(fields | {"pruner": Pruner()} | changes))
+    unnamed = {"prints": Fingerprints("", ""), "objectives": {"dev/bleu": "maximize"}, "space": SPACE[:1]}
+    return made_search(**unnamed | changes)
 
 
 def test_a_run_shows_its_loss_its_perplexity_and_its_best_and_scoring_counts(tmp_path: Path) -> None:
@@ -168,9 +166,8 @@ def test_trials_that_are_not_proposed_yet_count_as_those_that_ended(tmp_path: Pa
     assert line("s", overview).startswith("s: 1 finished, 0 running, 0 waiting, 0 failed, 1 stopped early, 8 to be pro")
     few = Watch(tmp_path, 1, search(space=[SPACE[3]])).look(states)
     assert few.coming == 1, "two points and base"
-    assert (
-        Watch(tmp_path, 1, search(objectives={"dev/ppl": "minimize", "seconds": "minimize"})).look(states).best is None
-    )
+    two = search(objectives={"dev/ppl": "minimize", "seconds": "minimize"})
+    assert Watch(tmp_path, 1, two).look(states).best is None
 
 
 def shown(name: str, overview, width: int) -> list[str]:
@@ -188,16 +185,8 @@ def test_a_terminal_shows_all_of_it_within_its_width(tmp_path: Path, width: int)
     lines = shown("found", Watch(tmp_path, 3, search()).look(states), width)
     text = "\n".join(lines)
     assert max(map(len, lines)) <= width
-    for words in (
-        "dev PPL",
-        "4.400",
-        "5,210",
-        "scoring",
-        "lr_factor=0.731, P_drop=0.1, N=4",
-        "best: dev/bleu 8 (r5/1)",
-    ):
-        assert words in text, text
-    assert " left" in text and "3 running" in text and "6 to be proposed" in text
+    said = ["dev PPL", "4.400", "5,210", "scoring", "lr_factor=0.731, P_drop=0.1, N=4", "best: dev/bleu 8 (r5/1)"]
+    assert [words for words in (*said, " left", "3 running", "6 to be proposed") if words not in text] == [], text
 
 
 def test_a_log_gets_lines_ever_more_seldom(monkeypatch) -> None:
@@ -206,12 +195,10 @@ def test_a_log_gets_lines_ever_more_seldom(monkeypatch) -> None:
     log = View("s", io.StringIO())
     assert log.due()
     for at, every in ((0.0, 10.0), (600.0, 30.0), (3600.0, 180.0), (1e6, 300.0)):
-        now[0] = at
         log._shown = at
-        now[0] = at + every * 0.9
-        assert not log.due()
-        now[0] = at + every * 1.1
-        assert log.due()
+        for share, due in ((0.9, False), (1.1, True)):
+            now[0] = at + every * share
+            assert log.due() == due
 
 
 def test_a_line_is_written_in_one_piece_so_that_no_other_process_s_is_glued_to_it(tmp_path: Path, monkeypatch) -> None:
@@ -252,9 +239,8 @@ def test_a_run_alone_is_a_line_without_counts(tmp_path: Path) -> None:
 
 def test_perplexities_of_different_pieces_have_no_best(tmp_path: Path) -> None:
     prints = Fingerprints("t", "")
-    rows = [Row("v", "V", {"data.vocab_size": 9}, Paper(None, None, None), "x:1")]
     data = {"data.vocab_size=9": RowData(Fingerprints("u", "e"), 9, "s")}
-    study = Ablation(name="s", base=BASE, rows=rows, seeds=[1], prints=prints, V=1, store="", data=data)
+    study = ablation([own_row("v", {"data.vocab_size": 9})], base=BASE, prints=prints, V=1, data=data)
     states = [finished(tmp_path, 0, 10.0)]
     assert Watch(tmp_path, 1, study).look(states).best is None
     assert Watch(tmp_path, 1, replace(study, rows=[], data={})).look(states).best is not None
