@@ -250,7 +250,7 @@ class Metrics(dict[str, Metric]):
         module, _, attribute = name.replace(":", ".").rpartition(".")
         if not module or not attribute:
             names = [metric.name for metric in self.values() if metric.more]
-            raise UserError(f"metric '{name}': {nearest(name, names)} Or give the path of a class, module:Class")
+            raise UserError(f"metric '{name}': {nearest(name, names)} (or the path of a class, module:Class)")
         if name != f"{module}:{attribute}":
             return self[f"{module}:{attribute}"]
         from lightning_tfm.user_code.modules import see_working_directory

@@ -38,7 +38,7 @@ ARGUMENTS = [
     (f"{MINIATURE} --training.tokens 1{'0' * 21}", "larger than any number used in computations here"),
     (f"{MINIATURE} --data.vocab_size {'9' * 24}", "larger than any number used in computations here"),
     (f"{MINIATURE} --model.positions ..x", "model.positions='..x': valid: alibi"),
-    (f"{MINIATURE} --model.positions :x", "Or give the import path of a class"),
+    (f"{MINIATURE} --model.positions :x", "(or the import path of a class"),
     (f"{MINIATURE} --model.positions {'.'.join(['x'] * 3000)}", "cannot import it (maximum recursion depth exceeded"),
     (f"{MINIATURE} --evaluation.beam 100000000", "evaluation.beam=100000000: at most 1,000 translations"),
     ("table --width -5", "--width=-5: must not be negative"),

@@ -149,6 +149,7 @@ def unpack(file: Path, root: Path) -> tuple[str, int, int]:
         raise UserError(f"{file}: no such file") from None
     except (*BROKEN, ValueError) as error:
         raise UserError(f"{file}: not an archive of a study's records ({error})") from error
+    own = [one for cell in study.cells() for one in cell.runs if one.training_hash[:16] in by_run]
     save(study, root)
     for name, data in beside.items():
         if not (target := folder_of(root, study.name) / name).exists():
@@ -157,9 +158,8 @@ def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     for run, files in by_run.items():
         if run not in there:
             _place(RunFolder(root, run).path, files)
-    for one in (one for cell in study.cells() for one in cell.runs):
-        if one.training_hash[:16] in by_run:
-            link(folder_of(root, study.name), one)
+    for one in own:
+        link(folder_of(root, study.name), one)
     return study.name, len(by_run) - len(there), len(there)
 
 

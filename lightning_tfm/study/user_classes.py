@@ -21,9 +21,7 @@ def own_classes(experiment: Experiment) -> dict[str, str]:
             continue
         parts = value.replace(":", ".").split(".")
         if len(parts) < 2 or not all(parts):
-            raise UserError(
-                f"{key}='{value}': {nearest(value, shipped)} Or give the import path of a class, module.Class"
-            )
+            raise UserError(f"{key}='{value}': {nearest(value, shipped)} (or the import path of a class, module.Class)")
         found[key] = value.replace(":", ".")
     return found
 

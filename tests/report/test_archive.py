@@ -174,6 +174,18 @@ def test_a_hostile_archive_is_refused_in_a_line_and_leaves_nothing(packed, tmp_p
     assert left_by(tmp_path) == before
 
 
+def test_a_study_of_which_a_row_has_no_sizes_leaves_nothing(packed, tmp_path, capsys):
+    """It left the study and its runs, and said that it was invalid."""
+    members = unpacked(packed)
+    study = json.loads(members["studies/made/study.json"])
+    study["base"]["model"]["d_v"] = 0
+    members["studies/made/study.json"] = json.dumps(study).encode()
+    (tmp_path / "bad.xz").write_bytes(tarred(members.items()))
+    capsys.readouterr()
+    assert main(["records", "unpack", str(tmp_path / "bad.xz"), "--out", str(tmp_path / "there")]) == 2
+    assert "model.d_v=0" in capsys.readouterr().err and not (tmp_path / "there").exists()
+
+
 @pytest.mark.parametrize("bad", ["half of one", "nothing", "zeros", "no tar", "none"])
 def test_what_is_no_archive_is_refused_in_a_line(packed, tmp_path, capsys, bad):
     good = packed.read_bytes()
