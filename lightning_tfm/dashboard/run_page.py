@@ -85,7 +85,10 @@ def run_charts(course: Course, steps: int | None, flops: float | None = None) ->
     last, across = float(steps) if steps else None, axes(course, flops)
     found = {}
     if course.points("loss"):
-        curves = [Curve(key, course.points(key), colour, across=across) for key, colour in (("loss", 1), ("nll", 3))]
+        curves = [
+            Curve(name, course.points(key), colour, across=across)
+            for name, key, colour in (("loss", "loss", 1), ("NLL", "nll", 3))
+        ]
         note = "per target token, in nats; NLL is the loss without label smoothing"
         found["chart-loss"] = Chart("Training loss", curves, note, last=last)
     if course.points(DEV):

@@ -17,7 +17,7 @@ from lightning_tfm.dashboard.run_page import experiment_of
 from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
-from lightning_tfm.report.searches.summary import field_name
+from lightning_tfm.report.searches.summary import called, field_name
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, own_name, value_of
 from lightning_tfm.study.user_classes import earlier_words
@@ -112,6 +112,7 @@ class StudyPages:
         data = {
             "view": view,
             "called": outline.called,
+            "labels": outline.labels,
             "question": outline.question,
             "earlier": earlier_words(outline.study.classes) if outline.study else "",
             "counts": [(word, number) for word, number in view.counts.items() if number],
@@ -228,7 +229,9 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
     found = {"chart-dev": dev} if curves else {}
     if isinstance(outline.study, Search) and (history := _history(outline.study, trials)):
         name = next(iter(outline.study.objectives))
-        found = {"chart-history": Chart(f"{name} by trial", history, "the line: the best so far", dots=True)} | found
+        found = {
+            "chart-history": Chart(f"{called(name)} by trial", history, "the line: the best so far", dots=True)
+        } | found
     return found
 
 

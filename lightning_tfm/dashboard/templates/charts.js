@@ -151,6 +151,7 @@ class Chart {
     }
     this.named = 12 * this.shown.length <= this.plot.clientHeight - 40 && width > 420 && this.shown.length > 1;
     const right = this.named ? Math.min(width / 4, 6.3 * Math.max(...this.shown.map(s => s.name.length)) + 16) : 20;
+    this.letters = Math.floor((right - 14) / 6.3);
     const {columns, series, bands} = this.columns();
     const axis = {stroke: css('soft'), grid: {stroke: css('rule'), width: .6}, ticks: {show: false}, font: '11px system-ui, sans-serif'};
     const [across, up] = this.against ? [v => short(v) + ' %', v => v ? percent(v) : this.data.to] : [short, short], log = this.log;
@@ -239,18 +240,19 @@ class Chart {
     const scale = devicePixelRatio, step = 12 * scale, labels = [];
     for (const s of this.shown) {
       const end = (s.front ?? s.points).at(-1), y = u.valToPos(end[1], 'y', true);
-      labels.push({s, y: Math.min(bbox.top + bbox.height, Math.max(bbox.top, y))});
+      labels.push({s, x: u.valToPos(end[0], 'x', true), y: Math.min(bbox.top + bbox.height, Math.max(bbox.top, y))});
     }
     labels.sort((a, b) => a.y - b.y).forEach((l, i) => { l.from = l.y; if (i) l.y = Math.max(l.y, labels[i - 1].y + step); });
     labels.toReversed().reduce((most, l) => (l.y = Math.min(l.y, most)) - step, bbox.top + bbox.height);
     ctx.save();
     Object.assign(ctx, {font: 11 * scale + 'px system-ui, sans-serif', textAlign: 'left', textBaseline: 'middle'});
-    const length = Math.floor(this.plot.clientWidth / 24);
-    for (const {s, y, from} of labels) {
+    for (const {s, x, y, from} of labels) {
       ctx.fillStyle = ctx.strokeStyle = colour(s);
       ctx.globalAlpha = this.near && this.near !== s.name ? .3 : 1;
       line(right, from, right + 8 * scale, y);
-      ctx.fillText(s.name.length > length ? s.name.slice(0, length - 1) + '…' : s.name, right + 11 * scale, y);
+      ctx.fillText(s.name.length > this.letters ? s.name.slice(0, this.letters - 1) + '…' : s.name, right + 11 * scale, y);
+      ctx.globalAlpha = .3;
+      if (x < right) line(x, from, right, from);  // of a curve that ends before
     }
     ctx.restore();
   }

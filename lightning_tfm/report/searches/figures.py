@@ -7,14 +7,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both, draw
 from lightning_tfm.report.charts.curves import POINTS, falls, thin_steps
 from lightning_tfm.report.charts.panels import short_name
 from lightning_tfm.report.charts.svg import Scale, bottom_axis, figure, label, points, tag, tick_text
 from lightning_tfm.report.pages.shared import four_digits
-from lightning_tfm.report.searches.summary import SearchSummary, field_name
+from lightning_tfm.report.searches.summary import SearchSummary, called, field_name
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.trials import Importance, Trial
 
@@ -51,12 +50,6 @@ def in_words(t: Trial) -> str:
 
 def _number_text(value: Any) -> str:
     return four_digits(value) if isinstance(value, float) else str(value)
-
-
-def called(objective: str) -> str:
-    """In words: dev perplexity for dev/ppl."""
-    split, _, name = objective.partition("/")
-    return f"{split} {METRICS[name].prose_name}" if name in METRICS else objective
 
 
 def value_axis(objective: str, values: Sequence[float]) -> Axis:

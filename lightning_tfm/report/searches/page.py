@@ -8,7 +8,7 @@ from itertools import combinations
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.pages.document import render
 from lightning_tfm.report.searches import figures
-from lightning_tfm.report.searches.summary import SearchSummary, field_name
+from lightning_tfm.report.searches.summary import SearchSummary, called, field_name
 from lightning_tfm.study.trials import Trial
 
 MOST = 1000
@@ -21,7 +21,7 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
     report = replace(report, trials=best_of(report))
     aims, names = list(report.objectives), [p.name for p in report.space]
     set_, heads = [*names, *(report.ties or {})], [("trial", "", "w"), ("state", "", "w")]
-    heads += [*((field_name(name), name, "") for name in set_), *((figures.called(aim), aim, "") for aim in aims)]
+    heads += [*((field_name(name), name, "") for name in set_), *((called(aim), aim, "") for aim in aims)]
     importance = {record.objective: (record, figures.importance(record)) for record in report.importance}
     courses = [(aim, figures.course(report, aim, number), importance.get(aim)) for aim in aims]
     against = [figures.against(report, a, b) for a, b in combinations(aims, 2)]
@@ -40,7 +40,7 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],
         said=figures.in_words,
-        in_words=figures.called,
+        in_words=called,
         links={t.trial: link(t.run) for t in report.trials},
         training=figures.training(report, aims[0]),
         curved={t.trial: t.trial for t in report.trials if t.curve},
@@ -86,7 +86,7 @@ def _mattered(report: SearchSummary) -> list[str]:
         aim: ", ".join(f"{field_name(name)} {100 * share:.0f} %" for name, share in first)
         for aim, first in found.items()
     }
-    return [f"What mattered for {figures.called(aim)}: {said}." for aim, said in shares.items()]
+    return [f"What mattered for {called(aim)}: {said}." for aim, said in shares.items()]
 
 
 def _head(report: SearchSummary, trials: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.trials import Importance, Trial
@@ -30,6 +31,12 @@ FIELDS = {
 def field_name(key: str) -> str:
     """In plain words: dropout for model.P_drop."""
     return FIELDS.get(key) or key.rpartition(".")[2].replace("_", " ")
+
+
+def called(objective: str) -> str:
+    """In words: dev perplexity for dev/ppl."""
+    split, _, name = objective.partition("/")
+    return f"{split} {METRICS[name].prose_name}" if name in METRICS else objective
 
 
 @dataclass(frozen=True)
