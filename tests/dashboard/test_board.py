@@ -480,10 +480,7 @@ def test_report_serve_names_the_address_of_the_report_and_ends_on_ctrl_c(tested,
 
 @pytest.mark.parametrize(
     ("argv", "words"),
-    [
-        (["--port", "70000"], "--port=70000: a port is between"),
-        (["--out", "nowhere"], "--out=nowhere: no such folder"),
-    ],
+    [(["--port", "70000"], "--port=70000: a port is between"), (["--out", "nowhere"], "--out=nowhere: no such folder")],
 )
 def test_a_mistake_is_named(tested, argv, words, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

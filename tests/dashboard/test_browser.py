@@ -380,15 +380,8 @@ def test_in_the_key_of_a_search_s_curves_each_has_the_colour_of_its_line(open_pa
 
 
 STYLES = {  # of what the report page's sheets style, too: they may be cut otherwise one day
-    "table": {
-        ".u-over": ("position", "absolute"),
-        ".stack": ("height", "10px"),
-    },
-    "finished": {
-        ".plot": ("user-select", "none"),
-        "ul.time": ("display", "flex"),
-        "rect.g1": ("fill", None),
-    },
+    "table": {".u-over": ("position", "absolute"), ".stack": ("height", "10px")},
+    "finished": {".plot": ("user-select", "none"), "ul.time": ("display", "flex"), "rect.g1": ("fill", None)},
     "index": {
         ".spark polyline": ("fill", "none"),
         ".scroll.tall": ("overflow-y", "auto"),

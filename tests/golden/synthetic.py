@@ -252,12 +252,7 @@ def table3(seeds=(1,), miniature: bool = True, labels: bool = True):
 
 def table3_views(root: Path) -> Iterator[tuple[str, str]]:
     """Table 3 at widths where its columns fit and where changes are spelled out."""
-    kinds = {
-        "one": ((1,), True),
-        "three": ((1, 2, 3), True),
-        "full-size": ((1,), False),
-        "full-two": ((1, 2), False),
-    }
+    kinds = {"one": ((1,), True), "three": ((1, 2, 3), True), "full-size": ((1,), False), "full-two": ((1, 2), False)}
     for name, how in kinds.items():
         for width in (80, 84, 120):
             yield f"{name}-{width}.txt", render_table(tabulate(*table3(*how)), "text", width)

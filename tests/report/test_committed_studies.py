@@ -28,6 +28,7 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
 from tests.golden import HERE, ROOT
+from tests.helpers.studies import write_json
 
 ROW = "norm=post, warmup=150, lr_factor=0.7"
 """its seeds lie so far apart that the arithmetic mean of its perplexities is 8.27, 288 % above base's"""
@@ -123,10 +124,8 @@ def unpacked(folder: str, to: Path) -> Path:
 def collect(root: Path, name: str) -> None:
     """What `report --collect` would write, into every run."""
     for cell in load_as(Ablation, root, name).whole.cells():
-        folder = RunFolder(root, cell.training_hash).path / "report"
-        folder.mkdir(exist_ok=True)
         for what, record in COLLECTED.items():
-            (folder / f"{what}.json").write_text(json.dumps(record))
+            write_json(RunFolder(root, cell.training_hash).path / "report" / f"{what}.json", record)
 
 
 @pytest.mark.parametrize("name", HIDDEN)

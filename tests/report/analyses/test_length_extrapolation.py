@@ -9,13 +9,7 @@ import pytest
 
 from lightning_tfm.report.analyses import length_extrapolation
 from lightning_tfm.report.analyses.length_extrapolation import ANALYSIS
-from lightning_tfm.report.analyses.length_extrapolation_statistics import (
-    CARRIES,
-    FALLS_OFF,
-    IN_PART,
-    SUPPORTED,
-    judged,
-)
+from lightning_tfm.report.analyses.length_extrapolation_statistics import CARRIES, FALLS_OFF, IN_PART, SUPPORTED, judged
 from lightning_tfm.report.blocks import Widest
 from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.charts.panels import row_classes

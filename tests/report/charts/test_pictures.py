@@ -30,7 +30,7 @@ from lightning_tfm.report.wording.headline import headline
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study_file import folder_of
-from tests.helpers.studies import summary_row
+from tests.helpers.studies import Generator, summary_row, write_json
 from tests.measure.test_layers import table as measured_table
 
 
@@ -40,8 +40,6 @@ def rows(*names, group="A"):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    from tests.helpers.studies import Generator
-
     found = Generator(tmp_path_factory.mktemp("r"), list(all_rows())[:10], [1, 2])
     found.write_all({"A-h1": 0.3})
     return found
@@ -61,12 +59,8 @@ def test_few_rows_share_a_picture_and_many_have_one_for_each_group_beside_base()
 def test_shortened_names_stay_apart():
     same = rows("base", *(f"norm={n}, warmup={w}, P_drop=0.1" for n in ("pre", "post") for w in (400, 800)))
     assert list(short_names(same, 20).values()) == [
-        "base",
-        "pre, 400, 0.1",
-        "pre, 800, 0.1",
-        "post, 400, 0.1",
-        "post, 800, 0.1",
-    ]
+        "base", *(f"{norm}, {warmup}, 0.1" for norm in ("pre", "post") for warmup in (400, 800))
+    ]  # fmt: skip
     ends = short_names(rows("a" * 30 + "1", "a" * 30 + "2"), 20)
     assert len(set(ends.values())) == 2 and all(len(name) == 20 for name in ends.values())
     assert short_names(rows("short", "b")) == {"short": "short", "b": "b"}
@@ -159,19 +153,19 @@ SQUARE = [[[[1000, 0], [300, 700]], [[500, 500], [0, 1000]]]]
 """one layer, two heads"""
 
 
-def collected(made, count):
+@pytest.fixture
+def attended(made):
+    """Cells, of which those of three rows have a sentence."""
     words = {"source": ["a", "b"], "target_in": ["<s>", "c"]}
     one = words | {"encoder": SQUARE, "decoder": SQUARE, "cross": SQUARE}
-    for row in made.study.rows[:count]:
+    for row in made.study.rows[:3]:
         for seed in made.study.seeds:
-            folder = made.folder(row, seed).path / "report"
-            folder.mkdir(exist_ok=True)
-            (folder / "attention.json").write_text(json.dumps({"sentences": [one]}))
+            put(made, row, seed, "attention", {"sentences": [one]})
+    return make("made", made.root).cells
 
 
-def test_weights_are_packed_exact_to_a_63rd(made):
-    collected(made, 3)
-    found = attention.attention(make("made", made.root).cells)
+def test_weights_are_packed_exact_to_a_63rd(attended):
+    found = attention.attention(attended)
     assert found["sentences"] == [{"source": ["a", "b"], "target_in": ["<s>", "c"]}] and found["left_out"] == 0
     assert [(run["row"], run["seed"]) for run in found["runs"]] == [
         (name, seed) for name in ("base", "A-h1", "A-h4") for seed in (1, 2)
@@ -183,11 +177,9 @@ def test_weights_are_packed_exact_to_a_63rd(made):
     assert first["bits"] == [round(entropy, 2), 0.5]
 
 
-def test_a_page_takes_no_more_attention_than_it_can_hold(made):
-    collected(made, 3)
-    cells = make("made", made.root).cells
+def test_a_page_takes_no_more_attention_than_it_can_hold(attended):
     size = 3 * 2 * 4  # kinds, heads, weights
-    found = attention.attention(cells, most=4 * size)
+    found = attention.attention(attended, most=4 * size)
     assert [(run["row"], run["seed"]) for run in found["runs"]] == [("base", 1), ("base", 2), ("A-h1", 1), ("A-h4", 1)]
     assert found["left_out"] == 2, "the first seed of every row before any second, base before the others"
 
@@ -199,11 +191,11 @@ def test_the_same_sentences_of_every_row(made):
     for sentence in found:
         assert [t.row for t in sentence.rows] == list(all_rows())[:10]
         assert sentence.reference == cells.references[sentence.line - 1]
-    line = (made.folder(made.study.rows[1], 1).path).glob("scores/*/val.hyp.txt")
-    (hypotheses,) = [path.read_text().splitlines() for path in line]
+    (hypotheses,) = made.folder(made.study.rows[1], 1).path.glob("scores/*/val.hyp.txt")
+    lines = hypotheses.read_text().splitlines()
     for sentence in found:
         said = " ".join(words for words, _ in sentence.rows[1].parts)
-        assert said == " ".join(hypotheses[sentence.line - 1].split())
+        assert said == " ".join(lines[sentence.line - 1].split())
     assert translations.translations(replace(cells, references=[])) == []
 
 
@@ -235,11 +227,9 @@ def heads(saturated: float, passed: float) -> dict:
 
 
 def put(made, row, seed, name, record):
-    folder = made.folder(row, seed).path / "report"
-    if not folder.parent.is_dir():
-        return
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(record))
+    """What --collect leaves in a run that is there."""
+    if (folder := made.folder(row, seed).path).is_dir():
+        write_json(folder / "report" / f"{name}.json", record)
 
 
 WORTH = [{"nll": 0.2, "low": 0.1, "high": 0.3, "bleu": -1.5}, {"nll": -0.01, "low": -0.02, "high": 0.0, "bleu": 0.1}]
@@ -269,8 +259,6 @@ SCORES = ("base", "S-unscaled", "S-dk256", "S-dk256-unscaled", "P-t5", "L-lstm")
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory):
-    from tests.helpers.studies import Generator
-
     files = [f"experiments/{name}.yaml" for name in ("scores", "positions", "layers")]
     known = all_rows(files)
     found = Generator(tmp_path_factory.mktemp("a"), [known[name] for name in SCORES], [1, 2])

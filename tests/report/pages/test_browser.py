@@ -1,6 +1,5 @@
 """The page in a real browser: 20 rows at 5 seeds; asks nobody, logs nothing, and every control does its work."""
 
-import json
 import re
 from xml.etree import ElementTree
 
@@ -13,7 +12,7 @@ from lightning_tfm.report.searches import trials as search
 from lightning_tfm.study.rows import all_rows
 from tests.helpers.calling import ROOT
 from tests.helpers.studies import Generator, write_search
-from tests.report.charts.test_pictures import put_extras
+from tests.report.charts.test_pictures import put, put_extras
 
 pytestmark = pytest.mark.long
 HOSTILE = "</script><script>alert(1)</script>"
@@ -28,10 +27,8 @@ def made(tmp_path_factory):
     square = [[[[1000, 0, 0], [300, 700, 0], [200, 300, 500]]] * 2] * 3  # 3 layers, 2 heads
     sentence = {"source": words, "target_in": words, "encoder": square, "decoder": square, "cross": square}
     for row in found.study.rows[:3]:
-        folder = found.folder(row, 1).path / "report"
-        folder.mkdir()
-        (folder / "calibration.json").write_text(json.dumps({"ece": 0.02, "bins": bins}))
-        (folder / "attention.json").write_text(json.dumps({"sentences": [sentence] * 2}))
+        put(found, row, 1, "calibration", {"ece": 0.02, "bins": bins})
+        put(found, row, 1, "attention", {"sentences": [sentence] * 2})
     put_extras(found)
     return found
 

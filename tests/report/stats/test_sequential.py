@@ -131,10 +131,7 @@ def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():
         summary_row("neither", "no difference, as in the paper", holm=1.0),
     ]
     claimed, certain, found = (Finding(name, "", None, None, None, None) for name in ("claimed", "certain", "found"))
-    claims = [
-        ClaimSummary("", "undecided", None, [claimed, certain]),
-        ClaimSummary("", "supported", None, [found]),
-    ]
+    claims = [ClaimSummary("", "undecided", None, [claimed, certain]), ClaimSummary("", "supported", None, [found])]
     made = summary(rows, claims)
     assert open_rows(made) == ["claimed", "likely", "alone"]
     assert hopeless_rows(made) == ["hopeless"]
