@@ -1,6 +1,7 @@
 """A study's numbers travel without its text, and say the same where they arrive."""
 
 import io
+import json
 import lzma
 import shutil
 import tarfile
