@@ -20,6 +20,12 @@ class Scores(lightning.Callback):
     def __init__(self, path: str | Path, row: str, seed: int) -> None:
         self.path, self.row, self.seed = Path(path), str(row), str(seed)
         self.values: dict[str, str] = {}
+        if not self.row.strip() or not self.seed.strip():
+            raise UserError(f"Scores: row={row!r}, seed={seed!r}: a run is named by both")
+
+    def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Raises UserError where the file cannot take the scores, before anything is trained."""
+        self._others()
 
     def on_fit_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         if not trainer.interrupted:
@@ -34,7 +40,8 @@ class Scores(lightning.Callback):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with locked(self.path.with_name(f"{self.path.name}.lock")):
                 lines = self._others()
-                lines.append({"row": self.row, "seed": self.seed} | self.values)
+                own = {"row": self.row, "seed": self.seed}
+                lines.append(own | self.values | own)  # whatever a metric is called
                 out = io.StringIO()
                 writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)))
                 writer.writeheader()
@@ -43,10 +50,13 @@ class Scores(lightning.Callback):
 
     def _others(self) -> list[dict[str, str]]:
         """The file's lines but this run's. Raises UserError."""
-        if not self.path.exists():
+        if not self.path.exists() or not self.path.stat().st_size:
             return []
         with self.path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
             if not {"row", "seed"} <= set(reader.fieldnames or ()):
                 raise UserError(f"{self.path}: has no columns 'row' and 'seed'; name another file for the scores")
-            return [line for line in reader if (line["row"], line["seed"]) != (self.row, self.seed)]
+            lines = list(reader)
+        if None in (key for line in lines for key in line):
+            raise UserError(f"{self.path}: a line has more cells than the first one; mend it, or name another file")
+        return [line for line in lines if (line["row"], line["seed"]) != (self.row, self.seed)]

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import lightning
 import pytest
@@ -195,12 +196,28 @@ def test_a_trainer_writes_its_scores_and_a_repeated_run_replaces_them(tmp_path):
     assert [file.name for file in path.parent.iterdir() if file.suffix == ".tmp"] == []
 
 
-def test_a_file_that_holds_something_else_is_left_alone(tmp_path):
-    path = tmp_path / "scores.csv"
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="no columns 'row' and 'seed'"):
-        trainer(tmp_path, lightning_tfm.Scores(path, row="x", seed=1)).fit(Tiny(), data(), data())
-    assert path.read_text() == "a,b\n1,2\n"
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a,b\n1,2\n", "no columns 'row' and 'seed'"), ("row,seed,acc\nx,2,0.5,7\n", "more cells than the first one")],
+)
+def test_a_file_that_holds_something_else_is_left_alone_and_nothing_is_trained(tmp_path, text, words):
+    path, model = tmp_path / "scores.csv", Tiny()
+    path.write_text(text)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(UserError, match=words):
+        trainer(tmp_path, lightning_tfm.Scores(path, row="x", seed=1)).fit(model, data(), data())
+    assert path.read_text() == text
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_metric_called_seed_does_not_rename_the_run(tmp_path):
+    path, of = tmp_path / "scores.csv", SimpleNamespace(interrupted=False, is_global_zero=True, fast_dev_run=False)
+    path.touch()
+    of.callback_metrics = {"seed": 7.0, "row": 1.0, "acc": 0.5}
+    lightning_tfm.Scores(path, row="x", seed=1).on_fit_end(of, Tiny())
+    assert lines(path) == [{"row": "x", "seed": "1", "acc": "0.5"}]
+    with pytest.raises(UserError, match="a run is named by both"):
+        lightning_tfm.Scores(path, row=" ", seed=1)
 
 
 WRITER = """
