@@ -21,7 +21,7 @@ from datetime import date
 import numpy as np
 import scipy
 
-from lightning_tfm.report.across.comparison import minus, two_sided
+from lightning_tfm.report.across.comparison import difference_of
 from lightning_tfm.report.analyses import factors
 from lightning_tfm.report.analyses.factors import Effect
 from lightning_tfm.report.stats import statistics
@@ -71,7 +71,7 @@ def false_comparison(rng: np.random.Generator, kind: str, rows: int) -> bool:
         d = statistics.compare(y_RS.mean(1), y_RS.var(1, ddof=1), n_R, statistics.SentenceNoise(zero_R, zero_R))
         sides.append(statistics.Estimate(d.estimate[1:], d.se[1:], d.df[1:]))
     one, two = sides
-    return bool((benjamini_hochberg(two_sided(minus(two, one))) < ALPHA).any())
+    return bool((benjamini_hochberg(difference_of(two, one).two_sided) < ALPHA).any())
 
 
 def main() -> None:

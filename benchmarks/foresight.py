@@ -23,11 +23,11 @@ from scipy.stats import wilcoxon
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.report.across.long import Studies, by_name, family, long
+from lightning_tfm.report.across.long_table import Studies, by_name, family, long_table
 from lightning_tfm.report.across.meta_analysis import LEAST, half_width, random_effects
-from lightning_tfm.report.across.scaling import by_size, fitted
-from lightning_tfm.report.build import Report, make
+from lightning_tfm.report.across.scaling import by_size, scaling_rows
 from lightning_tfm.report.stats.statistics import t_isf
+from lightning_tfm.report.study_report import Report, make
 
 RULE, ZERO, COUNT = "this rule", "zero", "the parameter count"
 FEWEST = 8
@@ -77,7 +77,7 @@ def through_origin(x: np.ndarray, y: np.ndarray) -> float:
 def calibrations(reports: Sequence[Report], target: float) -> dict[str, Calibration]:
     """Way of foreseeing the paper -> how well it does. Raises UserError where the paper prints too few of the rows."""
     studies = Studies.of(by_size(reports))
-    rows, _, _ = fitted(studies, target)
+    rows, _, _ = scaling_rows(studies, target)
     rows = rows[rows.paper.notna()]
     if len(rows) < FEWEST:
         raise UserError(f"the paper prints {len(rows)} of the rows, a factor takes {FEWEST}")
@@ -97,7 +97,7 @@ def held_out(
 
     `kinds`: study -> its family.
     """
-    lines, _ = long(reports)
+    lines, _ = long_table(reports)
     lines = lines[(lines.metric == metric) & (lines.se > 0)]
     tried, inside, widths = [], [], []
     for kind in dict.fromkeys(kinds.values()):
@@ -129,7 +129,7 @@ def show_families(reports: Sequence[Report]) -> None:
     print(f"{', '.join(by_name(reports))}; held out a family of texts at a time\n")
     texts = {study: report.cells.study.base.data for study, report in by_name(reports).items()}
     kinds = {study: f"{text.corpus} {text.folder}" for study, text in texts.items()}
-    for metric in (m for m in METRICS if m in set(long(reports)[0].metric)):
+    for metric in (m for m in METRICS if m in set(long_table(reports)[0].metric)):
         families, inside, widths = held_out(reports, metric, kinds)
         if inside:
             of, cases = METRICS[metric], len(inside)

@@ -65,11 +65,11 @@ def study(rng: np.random.Generator, kind: Kind, c: float, at: float, unequal: bo
         for name, taken, ppl in zip(names, taken_R, ppl_RV, strict=True)
     ]
     tuning = TuningSummary("training.lr_factor", values, list(range(kind.tuning_seeds)), "", None, None, None, rows)
-    chosen = selection_error.weigh(tuning, dict(zip(names, y.tolist(), strict=True)))
+    chosen = selection_error.row_choices(tuning, dict(zip(names, y.tolist(), strict=True)))
     n_R, variance_R, zero_R = np.full(R, kind.seeds), y.var(1, ddof=1), np.zeros(R)
     prior = prior_df(variance_R[None], n_R - 1)
     d = compare(y.mean(1), variance_R, n_R, SentenceNoise(zero_R, zero_R), np.inf, prior)
-    wide = selection_error.widen_by_selection(d, np.array([chosen[name].loss for name in names]))
+    wide = selection_error.add_selection_error(d, np.array([chosen[name].loss for name in names]))
     before, after = (bool((benjamini_hochberg(x.p) < ALPHA).any()) for x in (d, wide))
     half, half_before = (stats.t.isf(ALPHA / 2, x.df[1:]) * x.se[1:] for x in (wide, d))
     return before, after, float((half / half_before).mean())

@@ -40,7 +40,7 @@ from scipy import stats
 from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report.sequential import HOPELESS
 from lightning_tfm.report.stats import statistics as ours
-from lightning_tfm.report.stats.evidence import may_be_equal, prospect
+from lightning_tfm.report.stats.evidence import conditional_power, may_be_equal
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import ALPHA, Differences, Estimate, SentenceNoise, compare, prior_df
 from lightning_tfm.report.wording import claims
@@ -235,7 +235,7 @@ def looks(some: Studies, plan: Plan, names: Sequence[str], hopeless: float = HOP
         bh |= benjamini_hochberg(p) < ALPHA * share
         by_holm |= holm(p) < ALPHA * share
         pairs = sides(last[0], names)
-        p_claims = claims.adjusted(pairs)
+        p_claims = claims.holm_of_claims(pairs)
         wrong |= false_claims(p_claims, pairs, names, ALPHA * share)
         claim_p = np.minimum(claim_p, p_claims / share)
         if look + 1 < len(plan.sizes):
@@ -243,7 +243,7 @@ def looks(some: Studies, plan: Plan, names: Sequence[str], hopeless: float = HOP
             for k, claim in enumerate(claims.claims_of(names)):
                 about[:, [1 + names.index(name) for name in claim.says]] |= (claim_p[:, k] >= ALPHA)[:, None]
             equal = may_be_equal(printed, TAU, True)
-            chance = prospect(last[0], n, printed, equal, TAU, False, plan.budget, plan.shares[-1])
+            chance = conditional_power(last[0], n, printed, equal, TAU, False, plan.budget, plan.shares[-1])
             closed = (bh[:, 0] & ~(about & ~by_holm[:, 0])) | (chance < hopeless)
     return Outcome(bh, by_holm, wrong, last, ALPHA * plan.shares[-1], float(n[:, 1:].mean()))
 

@@ -32,7 +32,7 @@ import scipy
 
 from benchmarks.verdicts import FULL, SETTINGS, TAU, chunks, judged, measured, paper_effects, true_effects
 from lightning_tfm.metrics import PRINTED
-from lightning_tfm.report.stats.evidence import Evidence, corrected
+from lightning_tfm.report.stats.evidence import Evidence, significance_fields
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.wording.verdict import judge
@@ -86,7 +86,7 @@ def simulate(N: int, kind: str, scale: float, n: int, full_size: bool, table: np
         here = true_effects(rng, M, scale)
         prints = theirs + rng.standard_normal(here.shape) * (TAU / 2)[:, None]
         for m, d in enumerate(judged(some.plus(here), np.full((M, 20), n))):
-            numbers = corrected(d, d.p, prints[:, m], TAU[m], 1.0)
+            numbers = significance_fields(d, d.p, prints[:, m], TAU[m], 1.0)
             false = np.zeros((2, M), dtype=bool)
             for i, r in np.ndindex(M, 20):
                 if r == 0:

@@ -96,10 +96,10 @@ def photograph(results: Path) -> None:
 
 def draw(browser: Browser, results: Path, dark: bool) -> None:
     """The main figure with its sentences, alone."""
-    from lightning_tfm.report.build import make
     from lightning_tfm.report.charts.forest_picture import wide
     from lightning_tfm.report.charts.study_forest import forest_of
     from lightning_tfm.report.pages.document import source
+    from lightning_tfm.report.study_report import make
 
     figure = wide(forest_of(make("table3-8-epochs", results).summary), titled=True)
     scheme: Literal["dark", "light"] = "dark" if dark else "light"

@@ -22,7 +22,7 @@ from benchmarks import material
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.gone import GONE
-from lightning_tfm.report.build import make
+from lightning_tfm.report.study_report import make
 from lightning_tfm.study.rows import Paper, Row, load_rows
 from lightning_tfm.study.settings import SECTIONS
 from lightning_tfm.study.study import Ablation

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.report import archive
-from lightning_tfm.report.build import make
+from lightning_tfm.report.study_report import make
 from tests.golden import HERE, QUICK, STUDIES, comparison, plain, views
 from tests.golden.synthetic import STUDIES as MADE
 from tests.golden.synthetic import VIEWS

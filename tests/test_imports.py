@@ -189,7 +189,7 @@ def test_what_must_start_fast_does_without_torch_scipy_stats_and_what_needs_no_q
     assert {name: found for name in TORCH_FREE if (found := [*reached(name, ("torch", "lightning"))])} == {}
     assert {name: found for name in OPTUNA_FREE if (found := [*reached(name, ("optuna",))])} == {}
     assert [
-        *reached("report/build.py", ("scipy.stats",)),
+        *reached("report/study_report.py", ("scipy.stats",)),
         *reached("report/across/comparison.py", ("scipy.stats",)),
     ] == []
 

@@ -164,12 +164,12 @@ assert "10 runs have matched" in printed(root, "validate", "made", "--add", "mat
 assert [name for name, text in views(root).items() if "matched" not in text] == [], "not in every format"
 
 from lightning_tfm.report import verdict
-from lightning_tfm.report.build import make
-from lightning_tfm.report.tables.data_lines import lines
+from lightning_tfm.report.study_report import make
+from lightning_tfm.report.tables.data_lines import table_lines
 
 verdict.judge = lambda *_, **__: verdict.Verdict(verdict_words.Verdict.CURIOUS, "")
 tested = {name: text for name, text in views(root).items() if name not in ("table csv", "table json")}
-tested["W&B"] = str(lines(make("made", root).summary))
+tested["W&B"] = str(table_lines(make("made", root).summary))
 assert [name for name, text in tested.items() if ("sharp" if "latex" in name else "curious") not in text] == []
 assert "1 is curious" in tested["page"], "in its sentence, too"
 """

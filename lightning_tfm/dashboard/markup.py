@@ -14,7 +14,7 @@ from markupsafe import Markup
 import lightning_tfm.report
 from lightning_tfm.dashboard.chart import KEYED
 from lightning_tfm.report.pages.shared import templates
-from lightning_tfm.report.searches.summary import called
+from lightning_tfm.report.searches.search_summary import objective_name
 from lightning_tfm.watch.time_left import duration
 
 NOTHING = "–"
@@ -41,7 +41,7 @@ def environment() -> Environment:
         "number": number,
         "whole": lambda value: NOTHING if value is None else f"{value:,.0f}",
         "clock": clock,
-        "objective": called,
+        "objective": objective_name,
         "when": when,
         "symbol": lambda state: SYMBOLS[state],
         "state_class": lambda state: f"s-{CLASSES.get(state, state)}",

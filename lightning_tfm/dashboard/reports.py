@@ -13,7 +13,7 @@ from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import folder_of, load, load_as
 
 if TYPE_CHECKING:
-    from lightning_tfm.report.build import Report
+    from lightning_tfm.report.study_report import Report
 
 OWN = ("study.json", "looks.json", "trials.json", "importance.json")
 KEPT = 8
@@ -77,7 +77,7 @@ class Reports:
         from lightning_tfm.report.charts.curves import curves
         from lightning_tfm.report.charts.forest_picture import tip
         from lightning_tfm.report.charts.study_forest import forest_of
-        from lightning_tfm.report.tables.columns import changed
+        from lightning_tfm.report.tables.columns import change_text
 
         made = self._table(name)
         report, forest = made.summary, forest_of(made.summary)
@@ -92,7 +92,7 @@ class Reports:
             "words": tip(line, forest)[1:] if line else [],
             "verdict": line.entries[0].sure if line and line.entries[0] else "",
             "colour": forest.classes.get(row, ""),
-            "change": changed(own),
+            "change": change_text(own),
             "strip": strip(pair, forest.classes),
             "curve": course and (course.difference or course.itself),
             "to": report.to,
@@ -105,7 +105,7 @@ class Reports:
         return cast(str, self._kept(("compare", *names), now, lambda _: self._compared(names)))
 
     def _table(self, name: str) -> "Report":
-        from lightning_tfm.report.build import make
+        from lightning_tfm.report.study_report import make
 
         load_as(Ablation, self._root, name)
         return cast("Report", self._kept(("table", name), self.version(name), lambda _: make(name, self._root)))
@@ -124,7 +124,7 @@ class Reports:
         study = load(self._root, name)
         if isinstance(study, Search):
             return self._search(study, now)
-        from lightning_tfm.report.build import make
+        from lightning_tfm.report.study_report import make
 
         return make(name, self._root, reference).render("html", self._texts, now, _own_page)
 
@@ -132,15 +132,15 @@ class Reports:
         """From its present storage; from trials.json if there is none."""
         from lightning_tfm.queue.searches.results import trials_and_importances
         from lightning_tfm.queue.storages.open import open_to_read
-        from lightning_tfm.report.searches import trials
+        from lightning_tfm.report.searches import search_report
 
         try:
             records = trials_and_importances(study, open_to_read(self._root, study.name))
-            made = trials.of_trials(study, *records, root=self._root)
+            made = search_report.of_trials(study, *records, root=self._root)
         except UserError:
             if not (folder_of(self._root, study.name) / "trials.json").is_file():
                 raise
-            made = trials.make(study.name, self._root)
+            made = search_report.make(study.name, self._root)
         return made.render("html", live=now, link=_own_page)
 
     def _compared(self, names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from lightning_tfm.dashboard.run_page import experiment_of
 from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
-from lightning_tfm.report.searches.summary import called, field_name
+from lightning_tfm.report.searches.search_summary import field_name, objective_name
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, own_name, value_of
 from lightning_tfm.study.user_classes import earlier_words
@@ -230,7 +230,7 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
     if isinstance(outline.study, Search) and (history := _history(outline.study, trials)):
         name = next(iter(outline.study.objectives))
         found = {
-            "chart-history": Chart(f"{called(name)} by trial", history, "the line: the best so far", dots=True)
+            "chart-history": Chart(f"{objective_name(name)} by trial", history, "the line: the best so far", dots=True)
         } | found
     return found
 

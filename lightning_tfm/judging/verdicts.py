@@ -206,9 +206,9 @@ class _Metric:
         enough = (self.used_R >= LEAST) & ((self.used_R[0] >= LEAST) | (self.target is not None))
         p_R = np.where(enough, d.p, np.nan)
         none_R, tau = np.full(len(self.order), np.nan), self.aim.clear
-        numbers = evidence.corrected(d, p_R, none_R, tau, share)
+        numbers = evidence.significance_fields(d, p_R, none_R, tau, share)
         equal_R = evidence.may_be_equal(none_R, tau, same_unit=True)
-        numbers |= evidence.planning(d, share * numbers["p"], equal_R, tau, share)
+        numbers |= evidence.planning_fields(d, share * numbers["p"], equal_R, tau, share)
         return [self._row(i, d, numbers, not np.isnan(p_R[i])) for i in range(len(self.order)) if self.order[i]]
 
     def _differences(self, noise: SentenceNoise | None, S: float) -> Differences:
@@ -242,7 +242,7 @@ class _Metric:
         if few == 0 or self.diverged[0]:
             why = f"seeds of {to} diverged" if self.diverged[0] else "no scores"
             return row.with_verdict(RowVerdict(Verdict.UNTESTABLE, why))
-        e = evidence.untested(float(d.estimate[i]), n, n_0, "all seeds gave the same number")
+        e = evidence.untested_evidence(float(d.estimate[i]), n, n_0, "all seeds gave the same number")
         if tested or (few > 1 and d.se[i] > 0):
             e = replace(e, **evidence.fields_of(numbers, i, tested))
         if missing:

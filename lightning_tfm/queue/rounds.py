@@ -25,7 +25,7 @@ from lightning_tfm.watch.study_state import CellState
 Options = Mapping[str, int | None]
 """first_seeds, max_seeds, max_runs"""
 Look = Callable[[Course, Ablation, Path, Sequence[int]], tuple[Course, str]]
-"""a look at a study's runs (report/build.py:look): the course after it, and what it found in words"""
+"""a look at a study's runs (report/study_report.py:look): the course after it, and what it found in words"""
 
 
 def pool(listed: Sequence[int], most: int) -> list[int]:

@@ -1,8 +1,8 @@
 """Records to tables, statistics and pages. Which file belongs to which theme:
 
-records to cells     records, row, summary, build_summary, build
+records to cells     records, row, summary, build_summary, study_report
 what is found        analysis
 statistics           significance, sequential, selection_error
 formats              blocks, serialize
-other programs       archive, export
+other programs       archive, curve_export
 """

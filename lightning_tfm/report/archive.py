@@ -127,14 +127,14 @@ def _diverged(study: Ablation, row: Row, folder: Path) -> dict[str, bytes]:
 
 def _by_length(cell: FilledCell, split: str, limit: int, folder: str) -> dict[str, bytes]:
     """The scores of lines beyond the training length with their table of lines, which holds only numbers."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for score in scores_by_length(cell, split, limit) if split else ():
         scores, table = Path("scores") / score.evaluation_hash[:16], f"{split}.sentences.tsv"
         data = (cell.folder / scores / table).read_bytes()
         kept = replace(score, files={table: hashlib.sha256(data).hexdigest()})
-        found[f"{folder}/{scores}/{split}.json"] = to_json(signed(to_plain(kept)))
-        found[f"{folder}/{scores}/{table}"] = data
-    return found
+        files[f"{folder}/{scores}/{split}.json"] = to_json(signed(to_plain(kept)))
+        files[f"{folder}/{scores}/{table}"] = data
+    return files
 
 
 def unpack(file: Path, root: Path) -> tuple[str, int, int]:

@@ -16,17 +16,17 @@ from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.analyses.compute_multiplier import with_worth
 from lightning_tfm.report.blocks import NOTHING
-from lightning_tfm.report.records import Cells, Found, belonging
+from lightning_tfm.report.records import Cells, Found, matching_records
 from lightning_tfm.report.row import Difference, Percent, Scores, SummaryRow
-from lightning_tfm.report.sequential import over_looks
+from lightning_tfm.report.sequential import evidence_over_looks
 from lightning_tfm.report.serialize import rounded
-from lightning_tfm.report.significance import Key, weigh_rows
-from lightning_tfm.report.stats.evidence import Evidence, untested
+from lightning_tfm.report.significance import Key, row_evidence
+from lightning_tfm.report.stats.evidence import Evidence, untested_evidence
 from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording import claims, verdict
-from lightning_tfm.report.wording.outlier_seeds import far_above
+from lightning_tfm.report.wording.outlier_seeds import outlier_seeds
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.rows import Paper, Row, apply
@@ -41,12 +41,12 @@ ADDED = "seeds were added by verdicts against base, which no p against another r
 
 
 def tabulate(study: Ablation, found: Found) -> Summary:
-    """The study's rows, without tests and analyses. `found`: see records.collect."""
-    found, signatures, _ = belonging(study, found)
-    held = columns.columns_of(study.rows)
-    base = columns.values_of(study.base.scaled("base"), held)
+    """The study's rows, without tests and analyses. `found`: see records.collect_records."""
+    found, signatures, _ = matching_records(study, found)
+    fields = columns.columns_of(study.rows)
+    base = columns.values_of(study.base.scaled("base"), fields)
     twins = study.twins()
-    every = [replace(_row(study, row, held, base, found), same_as=twins.get(row.name)) for row in study.every_row]
+    every = [replace(_row(study, row, fields, base, found), same_as=twins.get(row.name)) for row in study.every_row]
     rows, hidden = every[: len(study.rows)], every[len(study.rows) :]
     if not columns.of_the_paper(rows):
         rows = [replace(row, paper=Paper(None, None, None)) for row in rows]
@@ -76,11 +76,11 @@ def tabulate(study: Ablation, found: Found) -> Summary:
 
 
 def _row(
-    study: Ablation, row: Row, held: dict[str, columns.Where], base: Mapping[str, Any], found: Found
+    study: Ablation, row: Row, fields: dict[str, columns.Where], base: Mapping[str, Any], found: Found
 ) -> SummaryRow:
     written = apply(study.base, row)
     exact = written.scaled(f"row '{row.name}'")
-    values, typed = columns.values_of(exact, held), columns.values_of(written, held)
+    values, typed = columns.values_of(exact, fields), columns.values_of(written, fields)
     missing, runs, diverged = {}, {}, []
     for seed in study.seeds:
         record = found.get((row.name, seed), Missing("not asked for"))
@@ -96,11 +96,11 @@ def _row(
 
     def known(metric: Metric) -> Scores | None:
         """None unless every run has the number: records of before it was kept have none."""
-        found = {seed: metric.of(record.scores["dev"]) for seed, record in of_all.items()}
-        by_seed = {seed: value for seed, value in found.items() if value is not None}
+        values = {seed: metric.of(record.scores["dev"]) for seed, record in of_all.items()}
+        by_seed = {seed: value for seed, value in values.items() if value is not None}
         return (
             Scores(metric.mean(by_seed.values()), metric.sd(by_seed.values()), by_seed)
-            if len(by_seed) == len(found) > 0
+            if len(by_seed) == len(values) > 0
             else None
         )
 
@@ -149,16 +149,17 @@ def summarise_untested(cells: Cells) -> Summary:
 
 def summarise(cells: Cells, course: Course | None = None) -> Summary:
     """The report's data. `course`: how seeds were added while looking (study/sequential.py), None for fixed."""
-    table, known = tabulate(cells.study, cells.records), cells.comparable
+    table, tested_cells = tabulate(cells.study, cells.records), cells.comparable
     every = [*table.rows, *(table.hidden or [])]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course and not cells.reference else [1.0]
-    if cells.reference and not _in_paper(table, cells.reference):  # the paper says nothing of differences to it
+    printed = any(row.paper.printed for row in table.rows if row.name == cells.reference)
+    if cells.reference and not printed:  # the paper says nothing of differences to it
         every = [replace(row, paper=Paper(None, None, None)) for row in every]
     paper, full_size = paper_differences(every, cells.against), _full_size(cells.study.base)
     names = [row.name for row in every if row.same_as is None]
-    looks = _each_look(known, [name for name in names if name not in cells.diverged], paper, full_size, course)
-    evidence = over_looks(looks)
-    far = far_above({name: {c.seed: math.log(c.ppl) for c in known.of(name)} for name in names})
+    looks = _each_look(tested_cells, [name for name in names if name not in cells.diverged], paper, full_size, course)
+    evidence = evidence_over_looks(looks)
+    far = outlier_seeds({name: {c.seed: math.log(c.ppl) for c in tested_cells.of(name)} for name in names})
 
     def tested(row: SummaryRow) -> SummaryRow:
         missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
@@ -173,12 +174,12 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             row = row.with_metrics({PPL.name: replace(row.ppl, difference=not_compared)})
         return row
 
-    rows = with_worth([tested(row) for row in every], known.study, known.curves, cells.against)
+    rows = with_worth([tested(row) for row in every], tested_cells.study, tested_cells.curves, cells.against)
     summary = replace(
         _divided(table, rows),
         tested=True,
-        sentences=next((cell.sentences for cell in known.filled.values()), None),
-        sentence_noise=any(OF_TEXT.name in c.sums for c in known.filled.values()),
+        sentences=next((cell.sentences for cell in tested_cells.filled.values()), None),
+        sentence_noise=any(OF_TEXT.name in c.sums for c in tested_cells.filled.values()),
         interval_level=1 - ALPHA * shares[-1],
         looks=None if course is None else [look.seeds for look in course.looks],
         most_looks=None if course is None else len(course.plan.sizes),
@@ -193,9 +194,9 @@ def with_analyses(summary: Summary, cells: Cells) -> Summary:
     """With what every analysis found that applies, rounded where programs read it."""
     analyses: dict[str, Any] = {}
     for analysis in (one for one in ANALYSES if summary.tested or one.without_tests):
-        found = analysis.find(cells, replace(summary, analyses=analyses))
-        if found is not None:
-            analyses |= {analysis.key: rounded(found) if analysis.json else found}
+        finding = analysis.find(cells, replace(summary, analyses=analyses))
+        if finding is not None:
+            analyses |= {analysis.key: rounded(finding) if analysis.json else finding}
     return replace(rounded(summary), analyses=analyses, outdated=cells.outdated)
 
 
@@ -214,7 +215,9 @@ def _claims(
     called = {own_name(row): row.name for row in study.hidden} | {row.name: row.name for row in study.rows}
     primary = [{row: e for (row, m), e in look.items() if m == PPL.name and not e.untested} for look in looks]
     primary = [{name: e[row] for name, row in called.items() if row in e} for e in primary]
-    return claims.weigh(claims.claims_of([*called], study.base.model.h), list(zip(primary, shares, strict=True)))
+    return claims.claim_verdicts(
+        claims.claims_of([*called], study.base.model.h), list(zip(primary, shares, strict=True))
+    )
 
 
 def _full_size(base: Experiment) -> bool:
@@ -229,13 +232,13 @@ def _each_look(
 ) -> list[dict[Key, Evidence]]:
     """What each look found on the seeds it had, at its share of the level. Before the first look: no test at all."""
     if course is None:
-        return [weigh_rows(cells, names, paper, full_size)]
+        return [row_evidence(cells, names, paper, full_size)]
     if not course.looks or cells.reference:
-        found, why = weigh_rows(cells, names, paper, full_size), ADDED if course.looks else BEFORE
-        return [{k: untested(float(e.estimate), e.n, e.n_base, e.untested or why) for k, e in found.items()}]
+        found, why = row_evidence(cells, names, paper, full_size), ADDED if course.looks else BEFORE
+        return [{k: untested_evidence(float(e.estimate), e.n, e.n_base, e.untested or why) for k, e in found.items()}]
     plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
     last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
-    return [weigh_rows(_restricted(cells, look), names, paper, full_size, part, last) for look, part in taken]
+    return [row_evidence(_restricted(cells, look), names, paper, full_size, part, last) for look, part in taken]
 
 
 def _restricted(cells: Cells, look: Look) -> Cells:
@@ -244,15 +247,10 @@ def _restricted(cells: Cells, look: Look) -> Cells:
     return replace(cells, filled=kept)
 
 
-def _in_paper(table: Summary, name: str) -> bool:
-    """Whether the paper prints the row."""
-    return any(row.paper.printed for row in table.rows if row.name == name)
-
-
 def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[Key, float]:
     """(row, metric) -> the paper's own difference to what it prints for the row `against`: as tested."""
     base = next((row.paper for row in rows if row.name == against), None)
-    found: dict[Key, float] = {}
+    differences: dict[Key, float] = {}
     for row in rows if base is not None else []:
         if base is None or row.name == against or row.same_as:
             continue
@@ -260,8 +258,8 @@ def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[K
             own, of_base = row.paper.of(metric.name), base.of(metric.name)
             if own is not None and of_base is not None:
                 difference = metric.transform(own) - metric.transform(of_base)
-                found[row.name, metric.name] = difference if metric.log else round(difference, 6)
-    return found
+                differences[row.name, metric.name] = difference if metric.log else round(difference, 6)
+    return differences
 
 
 def _with_differences(
@@ -294,7 +292,7 @@ def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
 
 def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:
     judged = verdict.judge(found, printed, metric, full_size, to=to)
-    clear = None if printed is None else verdict.clear(printed, metric)
+    clear = None if printed is None else verdict.is_clear(printed, metric)
     of = METRICS[metric]
     paper_percent = of.in_units(printed) if of.log and printed is not None else None
     why = f"{judged.why} ({verdict.SCOPE})" if judged.word.found else judged.why

@@ -42,35 +42,35 @@ TOLERANCE = 1e-6
 """relative difference allowed between a score and the sum of its sentences"""
 
 
-def collect(study: Ablation, root: Path) -> Found:
+def collect_records(study: Ablation, root: Path) -> Found:
     """(row, seed) -> the record of the run that belongs there, or why there is none."""
-    return collect_seen(study, root, read_looks(folder_of(root, study.name)))
+    return collect_seen_records(study, root, read_looks(folder_of(root, study.name)))
 
 
-def collect_seen(study: Ablation, root: Path, course: Course | None) -> Found:
-    """`collect` of a study on this course."""
-    found: Found = {}
+def collect_seen_records(study: Ablation, root: Path, course: Course | None) -> Found:
+    """`collect_records` of a study on this course."""
+    records: Found = {}
     for row in study.every_row:
         for seed in study.seeds:
             hidden = course.shown(row.name, seed) if course else None
             if hidden is not None:
-                found[row.name, seed] = Missing(hidden)
+                records[row.name, seed] = Missing(hidden)
                 continue
-            found[row.name, seed] = _record(study, row, RunFolder(root, training_hash(study.identity_of(row, seed))))
-    return found
+            records[row.name, seed] = _record(study, row, RunFolder(root, training_hash(study.identity_of(row, seed))))
+    return records
 
 
 def _record(study: Ablation, row: Row, folder: RunFolder) -> RunRecord | Missing:
-    found = read_scored(folder, study.evaluation_of(row), study.base.data.dev)
+    record = read_scored(folder, study.evaluation_of(row), study.base.data.dev)
     if not folder.result.exists():
         return _why_not(folder)
-    if isinstance(found, Missing):
-        return found
-    curve = Curve.of(folder.path, found)  # by which a run has diverged or has not
+    if isinstance(record, Missing):
+        return record
+    curve = Curve.of(folder.path, record)  # by which a run has diverged or has not
     if curve.wrong:
         return Missing(curve.wrong, damaged=True)
-    course = curve.course(found.V)
-    return Missing(str(course), diverged=True) if isinstance(course, Divergence) else found
+    course = curve.course(record.V)
+    return Missing(str(course), diverged=True) if isinstance(course, Divergence) else record
 
 
 def _why_not(folder: RunFolder) -> Missing:
@@ -128,9 +128,9 @@ class FilledCell:
         return self._curve[1]
 
     def score(self, metric: Metric) -> float:
-        found = metric.of(self.dev)
-        assert found is not None, "cells without it are left out where it is tested"
-        return float(found)
+        value = metric.of(self.dev)
+        assert value is not None, "cells without it are left out where it is tested"
+        return float(value)
 
     def value(self, metric: str) -> float:
         """What is tested."""
@@ -178,11 +178,11 @@ class Cells:
     @property
     def diverged(self) -> dict[str, list[int]]:
         """row -> its seeds that diverged, of rows that have any."""
-        found: dict[str, list[int]] = {}
+        seeds: dict[str, list[int]] = {}
         for (row, seed), why in self.empty.items():
             if why.diverged:
-                found.setdefault(row, []).append(seed)
-        return found
+                seeds.setdefault(row, []).append(seed)
+        return seeds
 
     @cached_property
     def comparable(self) -> "Cells":
@@ -195,14 +195,14 @@ class Cells:
     @cached_property
     def boots(self) -> Boots:
         """Every run on the same resamples, made once."""
-        found: Boots = {}
+        boots: Boots = {}
         for metric in self.metrics:
             tables = {key: cell.sums.get(metric) for key, cell in sorted(self.filled.items())}
-            known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
-            if known and len(known) == len(tables):
-                scores = resampling.resampled(list(known.values()), score_of(METRICS[metric]))
-                found[metric] = dict(zip(known, scores, strict=True))
-        return found
+            by_sentence = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
+            if by_sentence and len(by_sentence) == len(tables):
+                scores = resampling.resampled(list(by_sentence.values()), score_of(METRICS[metric]))
+                boots[metric] = dict(zip(by_sentence, scores, strict=True))
+        return boots
 
     @property
     def records(self) -> Found:
@@ -226,8 +226,8 @@ def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def read_cells(study: Ablation, root: Path, found: Found, sentences: bool = True) -> Cells:
-    """`found`: see records.collect. Without `sentences` only records and curves are read, and nothing can be tested."""
-    found, _, outdated = belonging(study, found)
+    """`found`: see `collect_records`. Without `sentences` only records and curves are read, nothing can be tested."""
+    found, _, outdated = matching_records(study, found)
     sources, references = dev_texts(study, root) if sentences else ([], [])
     split = study.base.data.dev
 
@@ -253,7 +253,7 @@ def read_cells(study: Ablation, root: Path, found: Found, sentences: bool = True
     return Cells(study, root, filled, empty, sources, references, tuning=tuning, outdated=outdated)
 
 
-def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str], dict[str, int]]:
+def matching_records(study: Ablation, found: Found) -> tuple[Found, dict[str, str], dict[str, int]]:
     """`found` with only the records that belong in their cells, metric -> its signature in most of them, and added
     metric -> records whose score has another signature.
 
@@ -261,7 +261,7 @@ def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str], dic
     is as if it had not been added; so it is where a user-defined class has changed since.
     """
     rows = {row.name: row for row in study.every_row}
-    fitted = {(name, seed): fitting(record, study, rows[name], seed) for (name, seed), record in found.items()}
+    fitted = {(name, seed): matching_record(record, study, rows[name], seed) for (name, seed), record in found.items()}
     scores = {key: one.scores["dev"] for key, one in fitted.items() if isinstance(one, RunRecord)}
     common = commonest([dev.signature for dev in scores.values()])
     signatures = {OF_TEXT.name: common} if common else {}
@@ -284,13 +284,13 @@ def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str], dic
 
 def _added(scores: Iterable[Score]) -> list[str]:
     """Metrics that any of these have more than others. A user-defined class that is gone is said to be so."""
-    found = []
+    names = []
     for name in dict.fromkeys(name for score in scores for name in score.measures):
         try:
-            found += [name] * (name in METRICS or (":" in name and METRICS[name].more))
+            names += [name] * (name in METRICS or (":" in name and METRICS[name].more))
         except UserError as error:
             print(f"lightning-tfm: {error}; it is left out", file=sys.stderr)
-    return found
+    return names
 
 
 def commonest(signatures: Sequence[str]) -> str:
@@ -299,7 +299,7 @@ def commonest(signatures: Sequence[str]) -> str:
     return min(votes, key=lambda signature: (-votes[signature], signature), default="")
 
 
-def fitting(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) -> RunRecord | Missing:
+def matching_record(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) -> RunRecord | Missing:
     """The record if it belongs in the cell (row, seed) of the study's table, else why not.
 
     It belongs there if its training identity is that of base + exactly the row's change + seed, and its dev score was
@@ -316,9 +316,9 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
         return "the record's identity does not yield its training hash"
     if reason := record.contradiction:
         return reason
-    asked = study.identity_of(row, seed)
-    if training_hash(asked) != record.training_hash:
-        return "a different experiment: " + "; ".join(differences(asked, record.identity, "the cell asks for"))
+    identity = study.identity_of(row, seed)
+    if training_hash(identity) != record.training_hash:
+        return "a different experiment: " + "; ".join(differences(identity, record.identity, "the cell asks for"))
     if "dev" not in record.scores:
         return "no dev score"
     dev = record.scores["dev"]

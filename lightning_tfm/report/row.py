@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, Metric
+from lightning_tfm.metrics import BYTE, CHARACTER, METRICS, PPL, PRINTED, WORD, Metric
 from lightning_tfm.plural_words import interval
 from lightning_tfm.report.serialize import BY_METRIC, WEIGHED
 from lightning_tfm.schema import OPTIONAL
@@ -189,6 +189,14 @@ class SummaryRow:
         return self.word.difference if self.word and self.word.difference else self.ppl.difference
 
 
-def paper_metrics(rows: Sequence[SummaryRow]) -> list[Metric]:
+def nll_metrics(rows: Sequence[SummaryRow]) -> list[Metric]:
+    """The nll per reference word and character that any row has: records of before they were kept print blank; of a
+    text without a source by bytes."""
+    if any(BYTE.name in row.more for row in rows):
+        return [WORD, BYTE]
+    return [WORD, CHARACTER] * any(row.word is not None for row in rows)
+
+
+def printed_metrics(rows: Sequence[SummaryRow]) -> list[Metric]:
     """Of what the paper prints, what the rows are scored by."""
     return [METRICS[name] for name in PRINTED if any(name in row.scores for row in rows)]

@@ -51,7 +51,7 @@ class Choice:
     """share of the draws that take another value"""
 
 
-def weigh(tuning: TuningSummary | None, log_ppl: Mapping[str, Sequence[float]]) -> dict[str, Choice]:
+def row_choices(tuning: TuningSummary | None, log_ppl: Mapping[str, Sequence[float]]) -> dict[str, Choice]:
     """row -> its choice. `log_ppl`: of the reported seeds. Without rows that joined later, or have no variance yet."""
     finite = [row for row in tuning.rows if math.isfinite(min(row.ppl.values()))] if tuning else []
     rows = [row for row in finite if log_ppl.get(row.row)]
@@ -64,9 +64,9 @@ def weigh(tuning: TuningSummary | None, log_ppl: Mapping[str, Sequence[float]]) 
     m_RV = np.log([[row.ppl[str(value)] for value in tuning.values] for row in rows])
     m_RV = np.minimum(m_RV, m_RV.min(1, keepdims=True) + FAR * np.sqrt(variance_R)[:, None])
     taken_R = np.array([tuning.values.index(row.value) for row in rows])
-    loss_R, other_R = redrawn(m_RV, response(m_RV, tuning.values), variance_R / len(tuning.seeds), taken_R)
-    known = zip(rows, loss_R, variance_R, other_R, strict=True)
-    return {row.row: Choice(float(loss / v), float(other)) for row, loss, v, other in known if v > 0}
+    loss_R, other_R = resample_choices(m_RV, response(m_RV, tuning.values), variance_R / len(tuning.seeds), taken_R)
+    choices = zip(rows, loss_R, variance_R, other_R, strict=True)
+    return {row.row: Choice(float(loss / v), float(other)) for row, loss, v, other in choices if v > 0}
 
 
 def response(m_RV: np.ndarray, values: Sequence[Any]) -> np.ndarray:
@@ -82,7 +82,7 @@ def response(m_RV: np.ndarray, values: Sequence[Any]) -> np.ndarray:
     return (m_RV - curvature * x_V**2) @ line_VV.T + curvature * x_V**2
 
 
-def redrawn(
+def resample_choices(
     m_RV: np.ndarray, f_RV: np.ndarray, variance_R: np.ndarray, taken_R: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(mean square loss, share of the draws that take another value) of every row; the same draws for each."""
@@ -92,7 +92,7 @@ def redrawn(
     return (loss_RD**2).mean(1), (drawn_RD != taken_R[:, None]).mean(1)
 
 
-def widen_by_selection(d: Differences, loss_R: np.ndarray) -> Differences:
+def add_selection_error(d: Differences, loss_R: np.ndarray) -> Differences:
     """The differences with the error of the choices. `loss_R`: in variances of one training, base first."""
     loss_R = loss_R * d.seed_variance
     more_R = loss_R + loss_R[..., BASE : BASE + 1]

@@ -30,17 +30,17 @@ HOPELESS = 0.05
 
 def open_rows(summary: Summary) -> list[str]:
     """Rows that more seeds could still decide."""
-    found = waiting(summary)
-    return [row.name for row in summary.rows if row.name in found and not _hopeless(row)]
+    undecided = undecided_rows(summary)
+    return [row.name for row in summary.rows if row.name in undecided and not _is_futile(row)]
 
 
-def hopeless_rows(summary: Summary) -> list[str]:
+def futile_rows(summary: Summary) -> list[str]:
     """Rows that are closed without a verdict."""
-    found = waiting(summary)
-    return [row.name for row in summary.rows if row.name in found and _hopeless(row)]
+    undecided = undecided_rows(summary)
+    return [row.name for row in summary.rows if row.name in undecided and _is_futile(row)]
 
 
-def waiting(summary: Summary) -> set[str]:
+def undecided_rows(summary: Summary) -> set[str]:
     """Rows without a verdict in perplexity, and those of an undecided claim that do not hold by Holm's p yet."""
     about = {finding.row for claim in summary.claims if claim.verdict in OPEN for finding in claim.findings}
     rows = [(row.name, row.primary) for row in summary.rows]
@@ -54,12 +54,12 @@ def _waits(difference: Difference, claimed: bool, alpha: float) -> bool:
     return difference.verdict in OPEN or (claimed and (p is None or not p < alpha))
 
 
-def _hopeless(row: SummaryRow) -> bool:
-    found = row.primary
-    return found is not None and found.prospect is not None and found.prospect < HOPELESS
+def _is_futile(row: SummaryRow) -> bool:
+    difference = row.primary
+    return difference is not None and difference.prospect is not None and difference.prospect < HOPELESS
 
 
-def further(course: Course, summary: Summary, before: Mapping[str, list[int]], pool: Sequence[int]) -> Course:
+def next_course(course: Course, summary: Summary, before: Mapping[str, list[int]], pool: Sequence[int]) -> Course:
     """What the next look waits for: its seeds of `pool` for base and every open row that has finished runs."""
     if len(course.looks) == len(course.plan.sizes):
         return course
@@ -68,21 +68,21 @@ def further(course: Course, summary: Summary, before: Mapping[str, list[int]], p
     if not still:
         return course
     size = course.plan.sizes[len(course.looks)]
-    asked = {row: list(pool[:size]) if row in still or row == base else seeds for row, seeds in before.items()}
-    return replace(course, asked=asked)
+    requested = {row: list(pool[:size]) if row in still or row == base else seeds for row, seeds in before.items()}
+    return replace(course, asked=requested)
 
 
 P_VALUES = ("p", "holm", "equivalent", "half")
 
 
-def over_looks(looks: Sequence[Mapping[tuple[str, str], Evidence]]) -> dict[tuple[str, str], Evidence]:
+def evidence_over_looks(looks: Sequence[Mapping[tuple[str, str], Evidence]]) -> dict[tuple[str, str], Evidence]:
     """The last look's evidence, with the smallest p of any look (each already divided by its share).
 
     A look whose estimate had the other sign counts for nothing: a verdict has to agree with the number beside it.
     """
     last = dict(looks[-1])
-    for key, found in last.items():
-        same = [e for look in looks if (e := look.get(key)) and (e.estimate > 0) == (found.estimate > 0)]
+    for key, final in last.items():
+        same = [e for look in looks if (e := look.get(key)) and (e.estimate > 0) == (final.estimate > 0)]
         ps = {name: [p for e in same if (p := getattr(e, name)) == p] for name in P_VALUES}
-        last[key] = replace(found, **{name: min(values) for name, values in ps.items() if values})
+        last[key] = replace(final, **{name: min(values) for name, values in ps.items() if values})
     return last

@@ -26,16 +26,16 @@ def plain(value: Any) -> Any:
     """For JSON."""
     if is_dataclass(value):
         kept = [f for f in fields(value) if _key_of(f) and not _left_out(value, f)]
-        found: dict[str, Any] = {}
+        keys: dict[str, Any] = {}
         for f in kept:
             own = getattr(value, f.name)
             if "inline" in f.metadata:
-                found |= plain(own)
+                keys |= plain(own)
             elif (of := f.metadata.get("by metric")) is None:
-                found[_key_of(f)] = plain(own)
+                keys[_key_of(f)] = plain(own)
             else:
-                found |= {of + METRICS[m].key: of_metric(METRICS[m], v) for m, v in own.items()}
-        return found
+                keys |= {of + METRICS[m].key: of_metric(METRICS[m], v) for m, v in own.items()}
+        return keys
     if isinstance(value, dict):
         return {key: plain(v) for key, v in value.items()}
     return [plain(v) for v in value] if isinstance(value, list) else value
@@ -43,8 +43,8 @@ def plain(value: Any) -> Any:
 
 def of_metric(metric: Metric, found: Any) -> Any:
     """What is said of it, for JSON: an sd in percent has a separate key."""
-    said = plain(found)
-    return {metric.sd_key if key == "sd" else key: x for key, x in said.items()} if isinstance(said, dict) else said
+    keys = plain(found)
+    return {metric.sd_key if key == "sd" else key: x for key, x in keys.items()} if isinstance(keys, dict) else keys
 
 
 def _key_of(field_: Any) -> str:

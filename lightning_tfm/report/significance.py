@@ -19,12 +19,12 @@ from lightning_tfm.report.records import Boots, Cells, FilledCell
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.evidence import (
     Evidence,
-    corrected,
+    conditional_power,
     fields_of,
     may_be_equal,
-    planning,
-    prospect,
-    untested,
+    planning_fields,
+    significance_fields,
+    untested_evidence,
 )
 from lightning_tfm.report.wording.verdict import FEWER
 
@@ -32,7 +32,7 @@ Key = tuple[str, str]
 """(row, metric)"""
 
 
-def weigh_rows(
+def row_evidence(
     cells: Cells,
     names: list[str],
     paper: Mapping[Key, float],
@@ -48,18 +48,18 @@ def weigh_rows(
     share of the last look where it is still to come.
     """
     rest: tuple[Any, ...] = (paper, full_size, share, last)
-    found: dict[Key, Evidence] = {}
+    evidence: dict[Key, Evidence] = {}
     for name in (name for name in cells.metrics if METRICS[name].more):  # each separately: it changes no other interval
-        found |= _weigh(cells, names, [name], *rest)
+        evidence |= _family_evidence(cells, names, [name], *rest)
     every = paper_metrics(cells.study.base.data.translated)
     if not cells.study.by_word:
-        return _weigh(cells, names, every, *rest) | found
+        return _family_evidence(cells, names, every, *rest) | evidence
     alike = [name for name in names if name not in cells.foreign]
-    found |= {key: one for key, one in _weigh(cells, alike, every, *rest).items() if key[1] == PPL.name}
-    return found | _weigh(cells, names, [WORD.name, *(name for name in every if name != PPL.name)], *rest)
+    evidence |= {key: one for key, one in _family_evidence(cells, alike, every, *rest).items() if key[1] == PPL.name}
+    return evidence | _family_evidence(cells, names, [WORD.name, *(name for name in every if name != PPL.name)], *rest)
 
 
-def _weigh(
+def _family_evidence(
     cells: Cells,
     names: list[str],
     metrics: Sequence[str],
@@ -68,7 +68,7 @@ def _weigh(
     share: float,
     last: tuple[int, float] | None,
 ) -> dict[Key, Evidence]:
-    """`weigh_rows` of these rows in these metrics, each a separate family."""
+    """`row_evidence` of these rows in these metrics, each a separate family."""
     base = cells.against
     if base is None or base not in names:
         return {}
@@ -76,29 +76,29 @@ def _weigh(
     runs = {name: cells.of(name) for name in order}
     n_R = np.array([len(runs[name]) for name in order])
     parts = _differences(order, runs, n_R, cells.boots, metrics)
-    found: dict[Key, Evidence] = {}
-    chosen = selection_error.weigh(cells.tuning, {row: [c.value("ppl") for c in of] for row, of in runs.items()})
+    evidence: dict[Key, Evidence] = {}
+    chosen = selection_error.row_choices(cells.tuning, {row: [c.value("ppl") for c in of] for row, of in runs.items()})
     loss_R = np.array([chosen[name].loss if name in chosen else 0.0 for name in order])
     for metric, without in parts.items():
-        d = selection_error.widen_by_selection(without, loss_R)
+        d = selection_error.add_selection_error(without, loss_R)
         p_R = np.where((n_R >= statistics.LEAST) & (n_R[0] >= statistics.LEAST), d.p, np.nan)
         printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
         tau = METRICS[metric].clear
-        numbers = corrected(d, p_R, printed_R, tau, share)
+        numbers = significance_fields(d, p_R, printed_R, tau, share)
         equal_R = may_be_equal(printed_R, tau, full_size or METRICS[metric].same_unit)
-        numbers |= planning(d, share * numbers["p"], equal_R, tau, share)
+        numbers |= planning_fields(d, share * numbers["p"], equal_R, tau, share)
         if last is not None:
-            numbers["prospect"] = prospect(d, n_R, printed_R, equal_R, tau, full_size, *last)
+            numbers["prospect"] = conditional_power(d, n_R, printed_R, equal_R, tau, full_size, *last)
         for i, name in enumerate(order[1:], 1):
             if n_R[i] == 0 or n_R[0] == 0:
                 continue
             n, n_base = int(n_R[i]), int(n_R[0])
             tested, why = not np.isnan(p_R[i]), _why_not(n, n_base, cells.reference, d.se[i])
-            e = untested(float(d.estimate[i]), n, n_base, why)
+            e = untested_evidence(float(d.estimate[i]), n, n_base, why)
             if tested or (min(n, n_base) > 1 and not np.isnan(d.se[i])):
                 e = replace(e, **fields_of(numbers, i, tested))
-            found[name, metric] = e
-    return found
+            evidence[name, metric] = e
+    return evidence
 
 
 def _why_not(n: int, n_base: int, reference: str | None, se: float) -> str:

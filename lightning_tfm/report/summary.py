@@ -87,6 +87,11 @@ class Summary:
         return tuple(name for name in METRICS if name in more or (name == WORD.name and self.foreign is not None))
 
     @property
+    def metrics_beside(self) -> list[Metric]:
+        """What is printed after perplexity and the nll per word."""
+        return [METRICS[name] for name in self.metrics if name not in (PPL.name, WORD.name)]
+
+    @property
     def primary(self) -> Metric:
         """The metric that decides: perplexity, or where rows have other pieces the nll per word."""
         return WORD if WORD.name in self.metrics else PPL

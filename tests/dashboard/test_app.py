@@ -20,7 +20,7 @@ from lightning_tfm.dashboard.fields import fields
 from lightning_tfm.dashboard.serve import HOST
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.queue.rows import hide
-from lightning_tfm.report.build import make
+from lightning_tfm.report.study_report import make
 from lightning_tfm.report.tables import extra_columns
 from lightning_tfm.report.wording.verdict_words import WORDS
 from lightning_tfm.study.command import fit_command

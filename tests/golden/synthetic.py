@@ -16,12 +16,12 @@ from lightning_tfm.atomic_io import to_json
 from lightning_tfm.config import Experiment, Miniature, evaluation_hash
 from lightning_tfm.data.sources.length_buckets import LongText
 from lightning_tfm.report.across.comparison import compare
-from lightning_tfm.report.across.meta_analysis import pool
-from lightning_tfm.report.across.scaling import ladder
-from lightning_tfm.report.build import make, render_table, untested
+from lightning_tfm.report.across.meta_analysis import meta_analysis
+from lightning_tfm.report.across.scaling import scaling_study
 from lightning_tfm.report.build_summary import tabulate
 from lightning_tfm.report.render.every_format import render
-from lightning_tfm.report.searches import trials
+from lightning_tfm.report.searches import search_report
+from lightning_tfm.report.study_report import make, render_table, table_without_tests
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.runs.length_buckets import Scored, by_length
 from lightning_tfm.runs.record import Score, to_plain
@@ -216,7 +216,7 @@ REFERENCES = {"own": "pre", "pieces": "small", "paper": "C-N2"}
 def study_views(name: str, root: Path) -> Iterator[tuple[str, str]]:
     """(file, content) of a made study."""
     made = STUDIES[name](root)
-    table, report = untested(made.study, root), make("made", root)
+    table, report = table_without_tests(made.study, root), make("made", root)
     yield "table.txt", render_table(table, "text", 80)
     yield "table.md", render_table(table, "markdown")
     yield "report.txt", f"{render_table(report.summary, 'text', 80)}\n{to_words(report.summary, 80)}"
@@ -232,7 +232,7 @@ def study_views(name: str, root: Path) -> Iterator[tuple[str, str]]:
 
 def search_views(root: Path) -> Iterator[tuple[str, str]]:
     write_search(root, 40, HOSTILE)
-    report = trials.make("found", root)
+    report = search_report.make("found", root)
     for kind, end in {"markdown": "md", "csv": "csv", "json": "json"}.items():
         yield f"search.{end}", report.render(kind)
     yield "search.page.txt", visible(report.render("html"))
@@ -279,9 +279,9 @@ def across_views(root: Path) -> Iterator[tuple[str, str]]:
     ):
         base = replace(BASE, miniature=replace(BASE.miniature, width=width))
         Generator(root, ACROSS, [11, 12, 13, 14, 15], name, base=base).write_all(effects | {"A-h1": 0.3}, seed_sd=0.01)
-    analyses["scaling"] = ladder([make("small", root), make("large", root)], 65e6)
+    analyses["scaling"] = scaling_study([make("small", root), make("large", root)], 65e6)
     studies = [make(name, root) for name in ("one", "other", "small", "large")]
-    analyses["pool"] = pool(studies, {"one": "a", "other": "a", "small": "b", "large": "b"})
+    analyses["pool"] = meta_analysis(studies, {"one": "a", "other": "a", "small": "b", "large": "b"})
     for name, found in analyses.items():
         for kind, end in {"text": "txt", "markdown": "md", "csv": "csv", "latex": "tex"}.items():
             yield f"{name}.{end}", render(found, kind)

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.report import build
+from lightning_tfm.report import study_report
 from lightning_tfm.study import expressions
 from tests.helpers.tiny import in_child, miniature
 
@@ -21,7 +21,7 @@ command: [lightning-tfm, fit, "${args}"]
 def traced(sweep: Path, root: Path, *arguments: str) -> tuple[int, Counter, Counter]:
     """The exit code of `sweep`; how often its process read each file that was there, and laid each row on a base."""
     read, laid, launcher = Counter[str](), Counter[str](), [os.getpid()]
-    resolved, write_table = expressions.resolved, build.write_table
+    resolved, write_table = expressions.resolved, study_report.write_table
 
     def listen(event: str, args: tuple) -> None:
         if event == "open" and [os.getpid()] == launcher and isinstance(args[0], (str, os.PathLike)):
@@ -37,7 +37,7 @@ def traced(sweep: Path, root: Path, *arguments: str) -> tuple[int, Counter, Coun
         launcher.clear()
         return write_table(study, folder)
 
-    expressions.resolved, build.write_table = counted, then_report
+    expressions.resolved, study_report.write_table = counted, then_report
     sys.addaudithook(listen)
     return main(["sweep", str(sweep), *arguments]), read, laid
 

@@ -12,9 +12,9 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.housekeeping import list_runs, remove
 from lightning_tfm.report import archive
-from lightning_tfm.report.build import make as build
 from lightning_tfm.report.build_summary import summarise
-from lightning_tfm.report.records import collect, read_cells
+from lightning_tfm.report.records import collect_records, read_cells
+from lightning_tfm.report.study_report import make as build
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
@@ -39,7 +39,7 @@ def packed(made):
 
 def cells_of(root):
     study = load_as(Ablation, root, "made")
-    return read_cells(study, root, collect(study, root))
+    return read_cells(study, root, collect_records(study, root))
 
 
 def unpacked(file):

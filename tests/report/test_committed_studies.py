@@ -19,11 +19,11 @@ from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.queue.rows import hide
-from lightning_tfm.report.across.long import long
-from lightning_tfm.report.across.meta_analysis import pooled
+from lightning_tfm.report.across.long_table import long_table
+from lightning_tfm.report.across.meta_analysis import pooled_rows
 from lightning_tfm.report.archive import unpack
-from lightning_tfm.report.build import make
-from lightning_tfm.report.tables.data_lines import lines as lines_of
+from lightning_tfm.report.study_report import make
+from lightning_tfm.report.tables.data_lines import table_lines as lines_of
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
@@ -167,7 +167,7 @@ def percent(log: float, digits: int = 0) -> str:
 @pytest.mark.long
 def test_the_table_of_all_studies(tmp_path):
     reports = [make(name, unpacked(folder, tmp_path)) for folder, name in STUDIES.items()]
-    every = pooled(long(reports)[0])
+    every = pooled_rows(long_table(reports)[0])
     over = {r["row"]: r for r in every[every.metric == "ppl"].to_dict("records")}
     lines, held = {}, []
     for name, here in over.items():

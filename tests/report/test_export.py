@@ -15,7 +15,7 @@ from lightning_tfm.inference.export import _new
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.searches.sampling import optuna_params
 from lightning_tfm.queue.storages.backends import find_storage
-from lightning_tfm.report import export
+from lightning_tfm.report import curve_export
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
@@ -97,9 +97,9 @@ def test_a_finished_curve_is_read_once(tmp_path: Path, monkeypatch) -> None:
         read.append(folder)
         return Curve(folder / "metrics.jsonl").look()
 
-    monkeypatch.setattr(export.Curve, "of", of)
-    found = export.collect("two", tmp_path)
-    export.Csv(tmp_path / "csv").write(found)
+    monkeypatch.setattr(curve_export.Curve, "of", of)
+    found = curve_export.exported_runs("two", tmp_path)
+    curve_export.Csv(tmp_path / "csv").write(found)
     assert len(read) == len(found) > 1 and all(run.curve.lines for run in found)
 
 
@@ -109,7 +109,7 @@ def test_rows_of_other_data_bring_their_own_runs_and_what_was_scored_otherwise_i
     made = Generator(tmp_path, rows, [1, 2, 3], by_word=True, base=base)
     made.write_all({"half": 0.7}, skip=[("half", 3)])
     made.write(rows[1], 3, 0.0, ppl=99.0, evaluation_hash="f" * 64)
-    found = {(run.row, run.seed): run for run in export.collect("made", tmp_path)}
+    found = {(run.row, run.seed): run for run in curve_export.exported_runs("made", tmp_path)}
     cells = {(row.name, seed): made.study.cell(row, seed) for row in made.study.rows for seed in (1, 2, 3)}
     assert found.keys() == cells.keys() - {("half", 3)}
     assert "half, seed 3 is left out: scored by a different evaluation" in capsys.readouterr().err
@@ -158,7 +158,7 @@ def test_what_is_not_there_and_what_is_not_installed_is_said(tmp_path: Path, mon
         assert words in capsys.readouterr().err
     save(ablation(seeds=[9], name="none", base=BASE), tmp_path)
     with pytest.raises(UserError, match="no run of it has a record yet"):
-        export.collect("none", tmp_path)
+        curve_export.exported_runs("none", tmp_path)
 
 
 @pytest.mark.long
@@ -189,10 +189,10 @@ def test_a_live_tensorboard_is_continued_and_begins_anew_where_training_went_bac
     cells = write_table(tmp_path)
     folder = RunFolder(tmp_path, cells[2].training_hash)
     place = tmp_path / "live" / "h4,wide" / "1"
-    target = export.TensorBoard(tmp_path / "live")
+    target = curve_export.TensorBoard(tmp_path / "live")
 
     def steps() -> list[int]:
-        target.write(export.collect("two", tmp_path))
+        target.write(curve_export.exported_runs("two", tmp_path))
         found = EventAccumulator(str(place))
         found.Reload()
         return [event.step for event in found.Scalars("train/loss")]

@@ -12,9 +12,9 @@ from lightning_tfm.cli.output import write_page
 from lightning_tfm.config import Experiment, Miniature, training_hash
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.study_page import StudyPages
-from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.pages.provenance import run_facts
-from lightning_tfm.report.records import FilledCell, fitting
+from lightning_tfm.report.records import FilledCell, matching_record
+from lightning_tfm.report.study_report import make, write_table
 from lightning_tfm.runs.record import Machine, Missing, RunRecord, Segment, Texts, from_plain, to_plain
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
 from lightning_tfm.watch.run_state import Curve
@@ -167,7 +167,7 @@ STUDY = ablation(all_rows(), base=BASE, prints=PRINTS)
 
 
 def refusal(record: RunRecord, row: Row, seed: int) -> str | None:
-    found = fitting(record, STUDY, row, seed)
+    found = matching_record(record, STUDY, row, seed)
     return found.reason if isinstance(found, Missing) else None
 
 

@@ -13,9 +13,8 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.pages.provenance import beside
-from lightning_tfm.report.searches import figures
-from lightning_tfm.report.searches import page as search_page
-from lightning_tfm.report.searches.trials import make
+from lightning_tfm.report.searches import figures, search_page
+from lightning_tfm.report.searches.search_report import make
 from lightning_tfm.study.trials import best
 from tests.helpers.studies import BASE, write_search
 from tests.report.pages.test_page import HOSTILE, Parser
@@ -43,7 +42,10 @@ def test_every_finished_trial_is_in_every_picture_and_no_other(root):
     lines = figures.parallel(report, "dev/ppl")
     assert sorted(re.findall(r'class="series \w+" data-trial="(t\d+)"', lines)) == done
     number = {t.trial: i for i, t in enumerate(report.trials)}
-    for picture in (figures.course(report, "dev/ppl", number), figures.against(report, "dev/ppl", "parameters")):
+    for picture in (
+        figures.search_course(report, "dev/ppl", number),
+        figures.trade_off(report, "dev/ppl", "parameters"),
+    ):
         assert re.findall(r'class="point (?!stopped)\w+" data-trial="(t\d+)"', picture) == done
 
 
@@ -64,7 +66,7 @@ def test_trials_that_were_stopped_are_hollow_at_their_last_value(root):
     number = {t.trial: i for i, t in enumerate(report.trials)}
     for curve, where in ([(60, 6.0)], "inside"), ([(60, 900.0)], "at the edge"):
         ended = [replace(t, curve=curve) if t.trial in early else t for t in report.trials]
-        picture = figures.course(replace(report, trials=ended), "dev/ppl", number)
+        picture = figures.search_course(replace(report, trials=ended), "dev/ppl", number)
         marks = re.findall(
             r'class="point stopped" data-trial="(t\d+)"><circle cx="[\d.]+" cy="([\d.]+)"[^>]*hollow', picture
         )
@@ -79,7 +81,7 @@ def test_every_curve_that_is_here_is_drawn_from_the_frame_on_and_stopped_ones_en
     early = {t.trial for t in report.trials if t.state != "finished"} & here
     high = [replace(t, curve=[(20, 19.5), (40, 10.0)]) if t.curve else t for t in report.trials]
     for of, above in ((report.trials, False), (high, True)):
-        wide = figures.training(replace(report, trials=of), "dev/ppl").split("on-phones")[0]
+        wide = figures.learning_curves(replace(report, trials=of), "dev/ppl").split("on-phones")[0]
         drawn = re.findall(r'class="series ([\w ]+)" data-trial="(t\d+)"><polyline points="[\d.]+,([\d.]+)', wide)
         assert {name for _, name, _ in drawn} == here
         assert {name for class_, name, _ in drawn if "stopped" in class_} == early
@@ -123,7 +125,7 @@ def test_the_lead_says_the_best_trial_with_its_values_then_its_gain(root):
 
 def test_marks_lie_where_their_values_are(root):
     report = make("found", root).summary
-    picture = figures.against(report, "dev/ppl", "parameters")
+    picture = figures.trade_off(report, "dev/ppl", "parameters")
     marks = re.findall(r'data-trial="(t\d+)"><circle cx="([\d.]+)" cy="([\d.]+)"', picture)
     trials = {t.trial: t for t in report.trials}
     across = sorted(marks, key=lambda m: float(m[1]))

@@ -9,21 +9,21 @@ import pytest
 from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report import records
-from lightning_tfm.report.build import write_table
 from lightning_tfm.report.build_summary import _full_size, summarise
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.significance import _differences
-from lightning_tfm.report.stats.evidence import Evidence, corrected
+from lightning_tfm.report.stats.evidence import Evidence, significance_fields
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
-from lightning_tfm.report.tables.data_lines import lines
+from lightning_tfm.report.study_report import write_table
+from lightning_tfm.report.tables.data_lines import table_lines
 from lightning_tfm.report.wording.verdict import judge
 from tests.helpers.studies import SIGNATURE, own_row, summary, summary_row
 
 
 def read(made):
-    return read_cells(made.study, made.root, records.collect(made.study, made.root))
+    return read_cells(made.study, made.root, records.collect_records(made.study, made.root))
 
 
 def rows_of(made):
@@ -156,7 +156,7 @@ def test_a_difference_is_clear_at_full_size_as_in_a_miniature_but_only_there_may
     n, equal = np.array([8, 8, 8]), np.full(3, 1e-6)
     d = compare(np.array([0.0, 0.001, 0.03]), equal, n, SentenceNoise(np.zeros(3), np.zeros(3)))
     printed = np.array([np.nan, 0.05, 0.05])
-    numbers = corrected(d, d.p, printed, PPL.clear, 1.0)
+    numbers = significance_fields(d, d.p, printed, PPL.clear, 1.0)
     words = []
     for i in (1, 2):
         who = {k: float(x[i]) for k, x in numbers.items()}
@@ -178,7 +178,7 @@ def test_verdicts_for_programs():
         summary_row("base", base=True),
         summary_row("A-h1", "reproduced", estimate=0.1, lower=0.05, upper=0.2, p=0.01),
     ]
-    base, other = lines(summary(rows))
+    base, other = table_lines(summary(rows))
     assert (base["ppl mean"], base["ppl difference estimate"], base["ppl difference verdict"]) == (5.0, None, None)
     found = [other[f"ppl difference {part}"] for part in ("estimate", "p", "verdict")]
     assert found == [0.1, 0.01, "reproduced"] and other["bleu difference verdict"] == "undecided"

@@ -15,7 +15,7 @@ from lightning_tfm.config import Experiment, Miniature, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.searches.results import report
 from lightning_tfm.queue.searches.sampling import draw
-from lightning_tfm.report.searches.trials import make
+from lightning_tfm.report.searches.search_report import make
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.settings import load_experiment

@@ -21,7 +21,7 @@ from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.view import line
 from lightning_tfm.queue.wandb_mirror import STEP, Mirror
-from lightning_tfm.report.build import make
+from lightning_tfm.report.study_report import make
 from lightning_tfm.runs.folder import GRACE, RunFolder
 from lightning_tfm.study.sequential import Course, late, looks_to_json
 from lightning_tfm.study.study import Ablation

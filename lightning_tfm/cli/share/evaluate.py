@@ -67,7 +67,7 @@ def _add(argv: Sequence[str]) -> int:
     if not names:
         raise UserError(f"--add needs a metric: {NAMES}")
     from lightning_tfm.inference.rescore import add
-    from lightning_tfm.report.records import collect, dev_texts
+    from lightning_tfm.report.records import collect_records, dev_texts
     from lightning_tfm.study.study import Ablation
     from lightning_tfm.study.study_file import load_as
 
@@ -77,7 +77,7 @@ def _add(argv: Sequence[str]) -> int:
     if not references:
         raise UserError(f"study '{study.name}': its dev set is not here; run: lightning-tfm data prepare")
     rows, split, done, lacking = {row.name: row for row in study.every_row}, study.base.data.dev, 0, 0
-    for (row, seed), record in collect(study, root).items():
+    for (row, seed), record in collect_records(study, root).items():
         if isinstance(record, RunRecord):
             folder = RunFolder(root, record.training_hash)
             named = study.evaluation_of(rows[row])

@@ -63,7 +63,7 @@ def _records(verb: str, argv: Sequence[str]) -> int:
     if options["storage"] and not options["live"]:
         raise UserError("--storage goes with --live: without it only the records are read")
 
-    from lightning_tfm.report.export import FORMATS, collect
+    from lightning_tfm.report.curve_export import FORMATS, exported_runs
     from lightning_tfm.study.search import Search
     from lightning_tfm.study.study_file import folder_of, load
 
@@ -71,7 +71,7 @@ def _records(verb: str, argv: Sequence[str]) -> int:
     searched = studied and isinstance(load(root, what), Search)
     if searched:
         refresh(what, root)
-    runs = collect(what, root)
+    runs = exported_runs(what, root)
     place = folder_of(root, what) if studied else runs[0].folder.path
     target = FORMATS[options["to"]](Path(options["folder"] or place / options["to"]))
     try:
@@ -85,7 +85,7 @@ def _records(verb: str, argv: Sequence[str]) -> int:
                 last = over()  # asked first: what ended meanwhile is written once more
                 if searched:
                     refresh(what, root)
-                runs = collect(what, root)
+                runs = exported_runs(what, root)
                 target.write(runs)
     finally:
         target.close()

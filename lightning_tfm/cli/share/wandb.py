@@ -11,7 +11,7 @@ from lightning_tfm.plural_words import plural
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.wandb_mirror import Verdicts
-    from lightning_tfm.report.build import Report
+    from lightning_tfm.report.study_report import Report
     from lightning_tfm.study.cell import Cell
 
 
@@ -48,7 +48,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _verdicts(root: Path, name: str) -> "Verdicts | None":
     """Of a table that is defined here."""
-    from lightning_tfm.report.build import make
+    from lightning_tfm.report.study_report import make
     from lightning_tfm.study.study import Ablation
     from lightning_tfm.study.study_file import file_of, load
 
@@ -66,7 +66,7 @@ def verdicts_of(made: "Report") -> "Verdicts":
 
     figure = wide(forest_of(made.summary), titled=True)
     pages = {"differences": standing_alone(figure)} if figure else {}
-    lines = data_lines.lines(made.summary)
+    lines = data_lines.table_lines(made.summary)
     return list(lines[0]), [list(line.values()) for line in lines], pages | {"report": made.render("html", texts=False)}
 
 

@@ -13,8 +13,8 @@ from lightning_tfm.cli.terminal import say_reading
 from lightning_tfm.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from lightning_tfm.report.build import Report
     from lightning_tfm.report.render.every_format import Document
+    from lightning_tfm.report.study_report import Report
 
 ABOUT = {
     "compare": "Studies with the same rows side by side: compare FIRST OTHER [OTHER…].",
@@ -42,7 +42,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     for root, name in places:
         say_reading(load(root, name))
-    from lightning_tfm.report.build import make
+    from lightning_tfm.report.study_report import make
 
     reports = [make(name, root) for root, name in places]
     result = _analysis(verb, reports, options)
@@ -75,13 +75,13 @@ def _check(verb: str, options: dict[str, Any], places: list[tuple[Path, str]]) -
 
 def _analysis(verb: str, reports: "list[Report]", options: dict[str, Any]) -> "Document":
     if verb == "scaling":
-        from lightning_tfm.report.across.scaling import ladder
+        from lightning_tfm.report.across.scaling import scaling_study
 
-        return ladder(reports, 1e6 * options["target"])
+        return scaling_study(reports, 1e6 * options["target"])
     if verb == "meta-analysis":
-        from lightning_tfm.report.across.meta_analysis import pool
+        from lightning_tfm.report.across.meta_analysis import meta_analysis
 
-        return pool(reports, {name: family for family in options["family"] for name in family.split(",")})
+        return meta_analysis(reports, {name: family for family in options["family"] for name in family.split(",")})
 
     from lightning_tfm.report.across.comparison import compare
 

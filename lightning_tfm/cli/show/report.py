@@ -20,8 +20,8 @@ KINDS = {"svg": None, "pdf": to_pdf, "png": to_png}
 """format of a figure -> what makes it of an SVG"""
 
 if TYPE_CHECKING:
-    from lightning_tfm.report.build import Report
-    from lightning_tfm.report.searches.trials import SearchReport
+    from lightning_tfm.report.searches.search_report import SearchReport
+    from lightning_tfm.report.study_report import Report
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -62,9 +62,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _figures(name: str, root: Path, options: dict[str, Any]) -> int:
-    from lightning_tfm.report.build import make
     from lightning_tfm.report.charts.forest_picture import narrow, wide
     from lightning_tfm.report.charts.study_forest import forest_of
+    from lightning_tfm.report.study_report import make
 
     folder, kind = Path(options["figures"]), options["as"] or next(iter(KINDS))
     if isinstance(load(root, name), Search):
@@ -98,30 +98,30 @@ def _make(name: str, root: Path, reference: str | None) -> "Report | SearchRepor
     study = load(root, name)
     say_reading(study)
     if not isinstance(study, Search):
-        from lightning_tfm.report.build import make
+        from lightning_tfm.report.study_report import make
 
         return make(name, root, reference)
     from lightning_tfm.queue.searches.results import trials_and_importances
     from lightning_tfm.queue.storages.open import open_queue
-    from lightning_tfm.report.searches import trials
+    from lightning_tfm.report.searches import search_report
 
     try:  # as its storage has it now; a copy without one is shown as it is
         records = trials_and_importances(study, open_queue(root, name, say=lambda text: None))
-        return trials.of_trials(study, *records, root=root)
+        return search_report.of_trials(study, *records, root=root)
     except UserError as error:
         if not (folder_of(root, name) / "trials.json").is_file():
             raise
         print(f"{name}: shown from trials.json: {error}", file=sys.stderr)
-        return trials.make(name, root)
+        return search_report.make(name, root)
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
     from lightning_tfm.report.pages.provenance import beside, nowhere
-    from lightning_tfm.report.wording.reference import file_name
+    from lightning_tfm.report.study_report import page_name
 
     kind, to = options["format"], options["to"]
     page = _make(name, root, options["reference"])
-    path = Path(to) if to else folder_of(root, name) / file_name(getattr(page.summary, "reference", None))
+    path = Path(to) if to else folder_of(root, name) / page_name(getattr(page.summary, "reference", None))
     printed = to == "-" or (to is None and kind != "html")
     if kind == "latex":
         content = page.latex(layout(options))

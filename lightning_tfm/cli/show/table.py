@@ -71,26 +71,26 @@ def _study(options: dict[str, Any]) -> str:
     if options["reference"] is not None:
         return _tested_table(name, root, options, width)
 
-    from lightning_tfm.report.build import render_table, untested
     from lightning_tfm.report.charts.study_forest import forest_of
-    from lightning_tfm.report.tables.paper_table import to_latex
+    from lightning_tfm.report.study_report import render_table, table_without_tests
+    from lightning_tfm.report.tables.paper_table import paper_latex
 
     say_hidden(study, root)
-    table, kind = untested(study, root), options["format"]
+    table, kind = table_without_tests(study, root), options["format"]
     several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
     if kind not in ("csv", "json") and several and not options["plain"]:
         return _tested_table(name, root, options, width)
     if options["tests"]:
         raise UserError(f"--tests={options['tests']}: no row has two seeds, so nothing is tested")
     if kind == "latex":
-        return to_latex(table, layout(options))
+        return paper_latex(table, layout(options))
     above = forest_text(forest_of(table), width) if kind == "text" and not options["plain"] else ""
     return above + render_table(table, kind, width)
 
 
 def _tested_table(name: str, root: Path, options: dict[str, Any], width: int) -> str:
-    from lightning_tfm.report.build import make, render_table
     from lightning_tfm.report.charts.study_forest import forest_of
+    from lightning_tfm.report.study_report import make, render_table
 
     made, kind = make(name, root, options["reference"]), options["format"]
     if kind == "latex":

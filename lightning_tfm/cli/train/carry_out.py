@@ -17,7 +17,7 @@ from lightning_tfm.study.study import Ablation, Study
 from lightning_tfm.study.study_file import folder_of, load_as
 
 if TYPE_CHECKING:
-    from lightning_tfm.report.build import Report
+    from lightning_tfm.report.study_report import Report
     from lightning_tfm.study.cell import Cell
     from lightning_tfm.watch.study_state import CellState
 
@@ -44,7 +44,7 @@ def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[Cel
     from lightning_tfm.queue.searches.results import report
     from lightning_tfm.queue.searches.sampling import stopped_in_warmup
     from lightning_tfm.queue.storages.open import has_queue, open_queue
-    from lightning_tfm.report.searches.trials import make
+    from lightning_tfm.report.searches.search_report import make
 
     if has_queue(root, search.name, resources.storage):
         if line := stopped_in_warmup(search, open_queue(root, search.name, resources.storage)):
@@ -65,8 +65,7 @@ def _table(
     # what follows takes seconds to load
     from lightning_tfm.queue import rounds
     from lightning_tfm.queue.launch import work
-    from lightning_tfm.report.build import look, make, render_table, write_table
-    from lightning_tfm.report.wording.reference import file_name
+    from lightning_tfm.report.study_report import look, make, page_name, render_table, write_table
 
     name, folder = study.name, folder_of(root, study.name)
     course = read_looks(folder)
@@ -98,12 +97,12 @@ def _table(
 
         send_verdicts(folder, resources.wandb, name, verdicts_of(made[0]), say)
     if (row := options.get("reference")) is not None:
-        reported &= write_page(name, root, lambda: _with_table(make(name, root, row)), file_name(row))
+        reported &= write_page(name, root, lambda: _with_table(make(name, root, row)), page_name(row))
     return states, reported
 
 
 def _with_table(made: "Report") -> "Report":
-    from lightning_tfm.report.build import render_table
+    from lightning_tfm.report.study_report import render_table
 
     print(render_table(made.summary, "text", shutil.get_terminal_size((80, 24)).columns), end="")
     return made

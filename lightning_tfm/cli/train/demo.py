@@ -70,7 +70,7 @@ def _demo(out: str, began: float) -> int:
     remember(settings.verb, resources.hardware, settings.out, NAME)
 
     from lightning_tfm.queue.launch import work
-    from lightning_tfm.report.build import make, write_table
+    from lightning_tfm.report.study_report import make, write_table
 
     states = work(study, cells, settings.out, resources, start=True)
     if any(state.state == "failed" for state in states or ()):

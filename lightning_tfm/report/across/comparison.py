@@ -15,7 +15,7 @@ import pandas as pd
 
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import p_value, plural
-from lightning_tfm.report.across.long import Studies, runs_of
+from lightning_tfm.report.across.long_table import Studies, runs_of
 from lightning_tfm.report.across.wording import (
     DIFFERENCE,
     ROW,
@@ -31,12 +31,12 @@ from lightning_tfm.report.across.wording import (
     verdict_cell,
 )
 from lightning_tfm.report.blocks import NOTHING, Block, Column, Main, Notes, Section, Table
-from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.forest import Entry, Forest
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.every_format import Document
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
+from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 
 AXES = 2
@@ -46,7 +46,7 @@ AXES = 2
 # --- the numbers ---
 
 
-def minus(one: Estimate, other: Estimate) -> Estimate:
+def difference_of(one: Estimate, other: Estimate) -> Estimate:
     """The difference of two differences to base, which are arrays."""
     a, b = np.square(one.se), np.square(other.se)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -54,12 +54,8 @@ def minus(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(np.asarray(one.estimate) - other.estimate, np.sqrt(a + b), df)
 
 
-def two_sided(d: Estimate) -> np.ndarray:
-    return 2 * np.minimum(d.above(0.0), d.below(0.0))
-
-
-def compared(lines: pd.DataFrame, same: Set[tuple[str, str]] = frozenset()) -> pd.DataFrame:
-    """Every other study against the first of `lines` (long.py), whose columns end in _1: also the difference of
+def changes_between(lines: pd.DataFrame, same: Set[tuple[str, str]] = frozenset()) -> pd.DataFrame:
+    """Every other study against the first of `lines` (long_table.py), whose columns end in _1: also the difference of
     differences, low and high of its marginal 95 % interval, p_BH and the verdict, or why there is none.
 
     `same`: (row, study) whose runs are those of the first study.
@@ -71,7 +67,9 @@ def compared(lines: pd.DataFrame, same: Set[tuple[str, str]] = frozenset()) -> p
         for k in others
     ]
     both = pd.concat(parts, ignore_index=True)
-    d = minus(*(Estimate(*(both[key + end].to_numpy() for key in ("estimate", "se", "df"))) for end in ("", "_1")))
+    d = difference_of(
+        *(Estimate(*(both[key + end].to_numpy() for key in ("estimate", "se", "df"))) for end in ("", "_1"))
+    )
     low, high = d.interval()
     alike = [pair in same for pair in zip(both.row, both.study, strict=True)]
     reasons = {
@@ -83,15 +81,15 @@ def compared(lines: pd.DataFrame, same: Set[tuple[str, str]] = frozenset()) -> p
         Verdict.UNTESTABLE.value: both.p.isna() | both.p_1.isna(),
     }
     why = np.select(list(reasons.values()), list(reasons), "")
-    both = both.assign(difference=d.estimate, low=low, high=high, p_BH=np.where(why == "", two_sided(d), np.nan))
+    both = both.assign(difference=d.estimate, low=low, high=high, p_BH=np.where(why == "", d.two_sided, np.nan))
     both.loc[alike, ["difference"]] = np.nan
     both.loc[~np.isin(why, ["", Verdict.UNTESTABLE.value]), ["low", "high"]] = np.nan
     families = both.groupby(["study", "metric"])["p_BH"]
     both["p_BH"] = families.transform(lambda p: benjamini_hochberg(p.to_numpy()))
-    return both.assign(verdict=np.where(why == "", shifts(both), why))
+    return both.assign(verdict=np.where(why == "", shift_verdicts(both), why))
 
 
-def shifts(both: pd.DataFrame) -> np.ndarray:
+def shift_verdicts(both: pd.DataFrame) -> np.ndarray:
     """A `Shift` for each line, from the first study to the other."""
     side_1, side = (np.sign(both["lower" + end]) + np.sign(both["upper" + end]) for end in ("_1", ""))
     rules = {
@@ -112,7 +110,7 @@ def compare(reports: Sequence[Report]) -> Document:
     (first, of_first), *others = studies.reports.items()
     mine = {row: runs_of(of_first, row) for row in studies.lines.row.unique()}
     same = {(row, k) for k, report in others for row, runs in mine.items() if runs and runs == runs_of(report, row)}
-    both = compared(studies.lines, same)
+    both = changes_between(studies.lines, same)
     forests = [picture(of, studies, first, k) for k, of in both.groupby("study", sort=False)]
     pictures: list[Block] = [Main(f, f.title * (len(forests) > 1)) for f in forests if f.lines]
     tables = [table(of, studies, first, k, metric) for (k, metric), of in both.groupby(["study", "metric"], sort=False)]
@@ -201,8 +199,8 @@ def _notes(studies: Studies, both: pd.DataFrame) -> Iterator[str]:
         yield f"verdicts, from {first} to the other study: {'; '.join(words)}"
     for side in studies.sides:
         scores = {METRICS[m].label: side[f"base {METRICS[m].key}"] for m in studies.metrics}
-        told = ", ".join(f"{label} {NOTHING if x is None else f'{x:.2f}'}" for label, x in scores.items())
-        yield f"{side['study']}: corpus {side['corpus']}, base {told}"
+        values = ", ".join(f"{label} {NOTHING if x is None else f'{x:.2f}'}" for label, x in scores.items())
+        yield f"{side['study']}: corpus {side['corpus']}, base {values}"
         if side["apart"]:
             yield f"{side['study']}: {'; '.join(side['apart'])}"
         if side["looks"]:

@@ -28,7 +28,7 @@ from scipy.optimize import brentq
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import p_value, plural
-from lightning_tfm.report.across.long import Studies, by_name
+from lightning_tfm.report.across.long_table import Studies, by_name
 from lightning_tfm.report.across.wording import (
     DIFFERENCE,
     ROW,
@@ -42,12 +42,12 @@ from lightning_tfm.report.across.wording import (
     verdict_cell,
 )
 from lightning_tfm.report.blocks import Block, Column, Main, Notes, Section, Table
-from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.forest import Entry, Forest, finding, tally
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.every_format import Document
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, t_isf, t_sf
+from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.wording.verdict_words import Verdict
 
 LEAST = 3
@@ -87,11 +87,11 @@ def half_width(tau2: float, se: float, K: int, variance: float = 0.0) -> float:
     return float(t_isf(ALPHA / 2, K - 2)) * math.sqrt(tau2 + se**2 + variance)
 
 
-def pooled(lines: pd.DataFrame) -> pd.DataFrame:
-    """Of each row and metric of `lines` (long.py) with an interval in enough studies `random_effects`, p corrected over
-    the rows of the metric, and a word."""
-    known = lines[lines.se > 0].groupby(["metric", "row"], sort=False).filter(lambda of: len(of) >= LEAST)
-    of = known.groupby(["row", "metric"], sort=False)
+def pooled_rows(lines: pd.DataFrame) -> pd.DataFrame:
+    """Of each row and metric of `lines` (long_table.py) with an interval in enough studies `random_effects`, p
+    corrected over the rows of the metric, and a word."""
+    enough = lines[lines.se > 0].groupby(["metric", "row"], sort=False).filter(lambda of: len(of) >= LEAST)
+    of = enough.groupby(["row", "metric"], sort=False)
     made = pd.DataFrame([dict(row=k, metric=m) | random_effects(own.estimate, own.se**2) for (k, m), own in of])
     if made.empty:
         return made
@@ -104,7 +104,7 @@ def pooled(lines: pd.DataFrame) -> pd.DataFrame:
 # --- for people ---
 
 
-def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> Document:
+def meta_analysis(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> Document:
     """The rows over the studies. `kinds`: study -> name of the family of its text, by default its corpus and folder.
 
     Raises UserError where fewer than three studies are given, or no row is in as many.
@@ -113,7 +113,7 @@ def pool(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> D
         given = " ".join(by_name(reports))
         raise UserError(f"meta-analysis {given}: an unseen corpus takes {LEAST} studies, {len(reports)} given")
     studies = Studies.of(reports)
-    made, names = pooled(studies.lines), list(studies.reports)
+    made, names = pooled_rows(studies.lines), list(studies.reports)
     rows = list(made.row.unique()) if len(made) else []
     few = [f"{row}: an interval in fewer than {LEAST} studies" for row in studies.lines.row.unique() if row not in rows]
     left_out, shared = [*studies.left_out, *few], studies.shared_runs()

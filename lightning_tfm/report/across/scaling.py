@@ -32,8 +32,8 @@ from scipy.optimize import brentq, minimize_scalar
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL
 from lightning_tfm.plural_words import MINUS, p_value, plural
-from lightning_tfm.report.across.comparison import compared
-from lightning_tfm.report.across.long import Studies, by_name, family
+from lightning_tfm.report.across.comparison import changes_between
+from lightning_tfm.report.across.long_table import Studies, by_name, family
 from lightning_tfm.report.across.wording import (
     ROW,
     P,
@@ -47,13 +47,13 @@ from lightning_tfm.report.across.wording import (
     verdict_cell,
 )
 from lightning_tfm.report.blocks import Column, Figures, Notes, Section, Table, Widest
-from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.panels import short_name
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.every_format import Document
 from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.stats.statistics import t_isf
+from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables.columns import SIZES
 from lightning_tfm.report.tables.extra_columns import millions
@@ -92,29 +92,29 @@ def exponent(
     def loss(kappa: float, tau2: float) -> float:
         return sum(departures(kappa, tau2)) + ((kappa - mean) / sd) ** 2
 
-    def fitted(tau2: float) -> float:
+    def scaling_rows(tau2: float) -> float:
         best = GRID[int(np.argmin([loss(x, tau2) for x in GRID]))]
         bounds = (best - GRID[1] + GRID[0], best + GRID[1] - GRID[0])
         return float(minimize_scalar(loss, bounds=bounds, args=(tau2,), method="bounded").x)
 
     def missing(tau2: float) -> float:
-        return departures(fitted(tau2), tau2)[0] - degrees
+        return departures(scaling_rows(tau2), tau2)[0] - degrees
 
     tau2 = float(brentq(missing, 0.0, 100.0, xtol=1e-9)) if missing(0.0) > 0 else 0.0
-    kappa, h = fitted(tau2), 1e-3
+    kappa, h = scaling_rows(tau2), 1e-3
     curvature = (loss(kappa + h, tau2) - 2 * loss(kappa, tau2) + loss(kappa - h, tau2)) / h**2
     se = math.sqrt(2 / max(curvature, 2 / sd**2))
     return {"kappa": kappa, "se": se, "tau": math.sqrt(tau2), "degrees": degrees}
 
 
-def predicted(delta: Any, variance: Any, apart: float, of: Mapping[str, Any]) -> tuple[Any, Any]:
+def prediction(delta: Any, variance: Any, apart: float, of: Mapping[str, Any]) -> tuple[Any, Any]:
     """The differences, and their standard errors, log(N / N_L) = `apart` beyond the largest scale; `of`: `exponent`."""
     ratio = np.exp(-of["kappa"] * apart)
     own = of["tau"] ** 2 * abs(apart) + (delta * apart * of["se"]) ** 2
     return delta * ratio, ratio * np.sqrt(variance + own)
 
 
-def fitted(studies: Studies, target: float) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+def scaling_rows(studies: Studies, target: float) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """(a line for each row that all studies have an interval for, `exponent` of each class, the rows left out).
 
     `studies`: by size. The lines are by row: class, verdict, p; prediction at `target` parameters with its 90 %
@@ -123,7 +123,7 @@ def fitted(studies: Studies, target: float) -> tuple[pd.DataFrame, pd.DataFrame,
     """
     names, sizes = list(studies.reports), list(map(_parameters, studies.reports.values()))
     lines, last = studies.lines[studies.lines.metric == PPL.name], names[-1]
-    change = compared(lines).set_index(["study", "row"]).loc[last]
+    change = changes_between(lines).set_index(["study", "row"]).loc[last]
     whole = lines[lines.lower.notna() & (lines.se > 0)].groupby("row").filter(lambda of: len(of) == len(names))
     few = [f"{row}: no interval at every scale" for row in lines.row.unique() if row not in set(whole.row)]
     left_out = [*studies.left_out, *few]
@@ -140,7 +140,7 @@ def fitted(studies: Studies, target: float) -> tuple[pd.DataFrame, pd.DataFrame,
         made[kind] = exponent(delta[own].to_numpy().T, se[own].to_numpy().T ** 2, log_N_S, prior)
     exponents = pd.DataFrame(made).T
     by_row = exponents.loc[kinds].set_axis(kinds.index)
-    mean, error = predicted(delta[last], se[last] ** 2, math.log(target / sizes[-1]), by_row)
+    mean, error = prediction(delta[last], se[last] ** 2, math.log(target / sizes[-1]), by_row)
     half = t_isf(0.05, by_row["degrees"].to_numpy()) * error
     rows = pd.DataFrame({"class": kinds, "verdict": change.verdict[wide.index], "p": change.p_BH[wide.index]})
     rows = rows.assign(prediction=mean, lower=mean - half, upper=mean + half, paper=_paper(largest, of))
@@ -175,10 +175,10 @@ def _paper(summary: Summary, rows: Mapping[str, Any]) -> list[float]:
 # --- for people ---
 
 
-def ladder(reports: Sequence[Report], target: float) -> Document:
+def scaling_study(reports: Sequence[Report], target: float) -> Document:
     """The rows over the studies' scales, and at `target` parameters of base."""
     studies = Studies.of(by_size(reports))
-    rows, exponents, left_out = fitted(studies, target)
+    rows, exponents, left_out = scaling_rows(studies, target)
     sizes = {study: _parameters(report) for study, report in studies.reports.items()}
     (first, small), *_, (last, large) = sizes.items()
     apart = [words for side in studies.sides if (words := _apart(side))]
@@ -192,7 +192,7 @@ def ladder(reports: Sequence[Report], target: float) -> Document:
     notes = [*_notes(exponents, sizes, target)]
     notes += [f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart)
     data = _data(rows, [*sizes])
-    found = {"studies": sizes, "target": target, "rows": data, "left out": left_out, "apart": apart}
+    content = {"studies": sizes, "target": target, "rows": data, "left out": left_out, "apart": apart}
     return Document(
         studies.heading("as a scaling study"),
         studies.question,
@@ -204,7 +204,7 @@ def ladder(reports: Sequence[Report], target: float) -> Document:
             Section("method", "How to read this", [Notes([*notes, *left_out])]),
         ],
         data,
-        found | {"exponents": rounded(exponents.to_dict("index"))},
+        content | {"exponents": rounded(exponents.to_dict("index"))},
         schema=2,
         headline=[title],
         scope=" ".join(filter(None, [scope, seeds_missing(changes, first, last)])),

@@ -10,7 +10,7 @@ from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import interval as ends
 from lightning_tfm.plural_words import plural
 from lightning_tfm.plural_words import signed as with_sign
-from lightning_tfm.report.across.long import Studies
+from lightning_tfm.report.across.long_table import Studies
 from lightning_tfm.report.blocks import NOTHING, Cell, Column
 from lightning_tfm.report.charts.forest import ROOM, begun, clause
 from lightning_tfm.report.serialize import rounded
@@ -69,12 +69,12 @@ def finding(changes: pd.DataFrame, studies: Studies, first: str, other: str) -> 
 
     `changes`: row, difference (of the two) and verdict, in the metric that decides.
     """
-    known = changes[changes.difference.notna()]
-    if known.empty:
+    both = changes[changes.difference.notna()]
+    if both.empty:
         return f"Nothing in {other} can be compared with {first}.", ""
-    known = known.reindex(known.difference.abs().sort_values(ascending=False, kind="stable").index)
-    rows = {word: [studies.called(row) for row in known[known.verdict == word].row] for word in Shift}
-    tested, every = sum(map(len, rows.values())), list(map(studies.called, known.row))
+    both = both.reindex(both.difference.abs().sort_values(ascending=False, kind="stable").index)
+    rows = {word: [studies.called(row) for row in both[both.verdict == word].row] for word in Shift}
+    tested, every = sum(map(len, rows.values())), list(map(studies.called, both.row))
     for most in (3, 2, 1):
         parts = [clause(rows[word][:most], len(rows[word]), word.clause) for word in Shift if word.found and rows[word]]
         sentence = "; ".join(parts) + f" from {first} to {other}."

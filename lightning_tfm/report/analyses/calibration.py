@@ -11,7 +11,7 @@ from lightning_tfm.report.charts.panels import BASE, Panel, panels
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables.columns import labels, titled
+from lightning_tfm.report.tables.columns import name_cell, row_labels
 
 Collected = dict[str, list[dict[str, Any]]]
 """row -> what was collected of its runs"""
@@ -25,12 +25,12 @@ def find(cells: Cells, report: Summary) -> Collected | None:
 def sections(found: Collected, report: Summary) -> list[Section]:
     """Pictures of the first seeds; the expected calibration error is the mean over seeds."""
     first = {name: seeds[0]["bins"] for name, seeds in found.items()}
-    called = labels(report.rows)
+    called = row_labels(report.rows)
     names = {row: called[row] or row for row in found}
     drawn = panels([r for r in report.rows if r.name in found])
     pictures = [(both(reliability(first, panel, names)), "") for panel in drawn]
     errors = [
-        [titled(row, called), f"{100 * mean(s['ece'] for s in seeds):.2f}", str(len(seeds))]
+        [name_cell(row, called), f"{100 * mean(s['ece'] for s in seeds):.2f}", str(len(seeds))]
         for row, seeds in found.items()
     ]
     notes = [

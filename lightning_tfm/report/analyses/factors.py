@@ -35,7 +35,7 @@ from lightning_tfm.report.charts.forest import Entry, Forest, Line
 from lightning_tfm.report.charts.study_forest import AXES, axis_of
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.stats import statistics
-from lightning_tfm.report.stats.multiplicity import adjusted
+from lightning_tfm.report.stats.multiplicity import corrected_p_values
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.study import Ablation
@@ -233,7 +233,7 @@ def _test_effects(
         return effect
     estimate = statistics.Estimate(effect.estimate, np.sqrt(squared), df)
     low, high = estimate.interval()
-    return replace(effect, lower=float(low), upper=float(high), p=estimate.two_sided)
+    return replace(effect, lower=float(low), upper=float(high), p=float(estimate.two_sided))
 
 
 def _sentences(
@@ -259,7 +259,9 @@ def _corrected(effects: list[Effect]) -> list[Effect]:
     found: list[Effect] = []
     for kind in ("main", "interaction"):
         family = [effect for effect in effects if effect.kind == kind]
-        found += [replace(effect, p=p) for effect, p in zip(family, adjusted([e.p for e in family]), strict=True)]
+        found += [
+            replace(effect, p=p) for effect, p in zip(family, corrected_p_values([e.p for e in family]), strict=True)
+        ]
     return [replace(effect, depends_on=_depends_on(effect, found)) for effect in found]
 
 

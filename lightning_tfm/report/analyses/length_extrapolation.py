@@ -103,7 +103,7 @@ def lead(found: BeyondSummary, report: Summary) -> list[str]:
 
 def sections(found: BeyondSummary, report: Summary) -> list[Section]:
     said = Text([words] if (words := verdict(found)) else [])
-    table = [_table(found, columns.labels(report.rows))] * bool(found.rows)
+    table = [_table(found, columns.row_labels(report.rows))] * bool(found.rows)
     blocks = [said, *_figures(found, report.rows), *table, Notes(about(found))]
     return [Section("beyond", "Beyond the training length", blocks)]
 
@@ -120,7 +120,7 @@ def _table(found: BeyondSummary, labels: Mapping[str, str]) -> Widest:
     over = RISE if found.control is None else replace(RISE, head=f"rise over {found.control}'s [95 %]")
     shown = SHOWN if translated(found) else SHOWN[: -len(OF_TRANSLATIONS)]
     heads = [over if column is RISE else column for column, _ in shown]
-    cells = [[columns.titled(r.row, labels), *(cell(r) for _, cell in shown[1:])] for r in found.rows]
+    cells = [[columns.name_cell(r.row, labels), *(cell(r) for _, cell in shown[1:])] for r in found.rows]
     wide = Table("", heads, cells)
     kept = [i for i, column in enumerate(wide.columns) if column.lines]
     short = replace(wide, columns=[wide.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in wide.rows])

@@ -17,7 +17,9 @@ def find(cells: Cells, report: Summary) -> TuningSummary | None:
     tuning, rows = cells.tuning, [*report.rows, *(report.hidden or [])]
     if tuning is None:
         return None
-    found = selection_error.weigh(tuning, {row.name: [math.log(x) for x in row.ppl.by_seed.values()] for row in rows})
+    found = selection_error.row_choices(
+        tuning, {row.name: [math.log(x) for x in row.ppl.by_seed.values()] for row in rows}
+    )
     return replace(tuning, rows=[replace(r, other=found[r.row].other) if r.row in found else r for r in tuning.rows])
 
 

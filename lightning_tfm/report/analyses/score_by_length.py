@@ -10,7 +10,7 @@ from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Section, Table, Text, columns
 from lightning_tfm.report.records import Cells, score_of
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables.columns import labels, titled
+from lightning_tfm.report.tables.columns import name_cell, row_labels
 
 Lengths = tuple[list[str], dict[str, list[float]]]
 """(bins, row -> score of each bin, pooled over seeds)"""
@@ -27,10 +27,10 @@ def sections(found: Lengths, report: Summary) -> list[Section]:
     to = by_row.get(report.against.name, []) if report.against else []
     gaps = {row: [a - b for a, b in zip(values, to, strict=True)] for row, values in by_row.items()} if to else {}
     most = max((abs(gap) for row in gaps.values() for gap in row), default=0.0) or 1.0
-    called, rows, shades = labels(report.rows), [], []
+    called, rows, shades = row_labels(report.rows), [], []
     for row, values in by_row.items():
         own = gaps.get(row) if report.against is None or row != report.against.name else None
-        rows.append([titled(row, called), *(map(signed, own) if own else (f"{value:.1f}" for value in values))])
+        rows.append([name_cell(row, called), *(map(signed, own) if own else (f"{value:.1f}" for value in values))])
         shades.append([0, *(round(40 * gap / most) for gap in own or [0.0] * len(values))])
     about = Text([f"By tokens of the reference, pooled over seeds. Rows beside {report.to}: the difference to it."])
     table = Table("", columns("row", *heads), rows, shades=shades)

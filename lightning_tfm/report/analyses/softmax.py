@@ -14,7 +14,7 @@ from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Spread
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables.columns import labels, titled
+from lightning_tfm.report.tables.columns import name_cell, row_labels
 from lightning_tfm.study.rows import apply
 
 KINDS = ("encoder", "decoder", "cross")
@@ -153,12 +153,12 @@ def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
     """None where no rows with other scores or d_k were collected."""
     if not summary.varied:
         return []
-    called = labels(report.rows)
+    called = row_labels(report.rows)
     lines = "Solid: at the end of the training; dashed: with the weights it began with. Bars span the seeds."
     pictures = [(draw(_chart(summary.drawn(), which, what), SMALL), lines) for which, what in SHOWN.items()]
     heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
     rows = [
-        [titled(a.row, called), a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
+        [name_cell(a.row, called), a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
         for a, b in paired(summary)
     ]
     notes = [

@@ -8,7 +8,7 @@ from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, findin
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables.columns import changed
+from lightning_tfm.report.tables.columns import change_text
 
 AXES = 2
 
@@ -20,7 +20,7 @@ def forest_of(report: Summary) -> Forest:
     to = report.against
     rows = [row for row in report.rows if row is not to and row.same_as is None]
     lines = [
-        Line(row.called, [_entry(row, to, metric) for metric in metrics], row.name * bool(row.label), changed(row))
+        Line(row.called, [_entry(row, to, metric) for metric in metrics], row.name * bool(row.label), change_text(row))
         for row in rows
         if to
     ]

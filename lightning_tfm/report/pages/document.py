@@ -30,7 +30,7 @@ def environment() -> Environment:
     }
     found.filters |= {
         "spec": spec,
-        "four": lambda value: four_digits(value) if isinstance(value, float) else str(value),
+        "four": four_digits,
         "p_value": p_value,
         "unbroken": lambda words: words.replace(" %", "\N{NO-BREAK SPACE}%"),
     }

@@ -19,13 +19,20 @@ from lightning_tfm.report.pages.document import render
 from lightning_tfm.report.pages.provenance import Link, nowhere
 from lightning_tfm.report.pages.translations import translations
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.row import SummaryRow, nll_metrics
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables import columns, views
-from lightning_tfm.report.tables.paper_table import to_latex
-from lightning_tfm.report.wording import nll_per_word, reference
+from lightning_tfm.report.tables import columns, main_table
+from lightning_tfm.report.tables.paper_table import paper_latex
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
-from lightning_tfm.report.wording.notes import elsewhere, outdated_notes, scale_notes, signatures
+from lightning_tfm.report.wording.notes import (
+    MEANINGS,
+    elsewhere_notes,
+    nll_notes,
+    outdated_notes,
+    reference_note,
+    scale_notes,
+    signature_notes,
+)
 from lightning_tfm.report.wording.outlier_seeds import FAR
 from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, factors_printed, verdict_counts
 from lightning_tfm.report.wording.verdict_words import Verdict
@@ -46,7 +53,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
     alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
     parts = [part for one, what in findings(report) for part in one.sections(what, report)]
     drawn, undrawn = architectures(cells.study)
-    told = [note for note in nll_per_word.notes(report) if note not in nll_per_word.MEANINGS]
+    told = [note for note in nll_notes(report) if note not in MEANINGS]
     earlier = earlier_words(cells.study.classes)
     return render(
         "report.html",
@@ -59,23 +66,23 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         tally=verdict_counts(report.rows, report.primary.name) if found - {Verdict.UNTESTABLE} else {},
         trust=trust(report),
         notices=[
-            *[*base_apart(report), *reference.reference_note(report), *outdated_notes(report)],
+            *[*base_apart(report), *reference_note(report), *outdated_notes(report)],
             *[*told, *[earlier] * bool(earlier)],
         ],
         architectures=drawn,
         undrawn=undrawn,
         each_head=head_ablation.each,
-        nats=nll_per_word.metrics_recorded(report.rows),
+        nats=nll_metrics(report.rows),
         metric_names={name: metric.label for name, metric in METRICS.items()},
         words=[word for word in Verdict if word in found],
         false_share=FALSE,
         not_simulated=[METRICS[name].label for name in report.metrics if name not in PRINTED],
-        table=(shown := views.page(report)),
-        chooser=views.chooser(shown.columns),
-        change=columns.changed,
-        latex=to_latex(report),
+        table=(shown := main_table.page(report)),
+        chooser=main_table.chooser(shown.columns),
+        change=columns.change_text,
+        latex=paper_latex(report),
         of_the_paper=columns.of_the_paper(report.rows),
-        elsewhere=elsewhere(report.rows),
+        elsewhere=elsewhere_notes(report.rows),
         said=lambda r: "|".join(_words(r)),
         tested=bool(found - {Verdict.UNTESTABLE}),
         counted=verdict_counts,
@@ -128,7 +135,7 @@ def _head(report: Summary, cells: Cells) -> list[str]:
         parts.append(f"whether {unknown} of them diverged is undefined: fewer than {BLOCKS} losses were logged")
     if report.sentences:
         parts.append(f"{report.sentences:,} dev sentences")
-    return parts + scale_notes(report) + signatures(report)
+    return parts + scale_notes(report) + signature_notes(report)
 
 
 def _words(r: SummaryRow) -> list[str]:

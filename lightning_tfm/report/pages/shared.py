@@ -32,8 +32,10 @@ def _key(value: Any) -> str:
     return "" if value is None else str(value)[:80]
 
 
-def four_digits(value: float) -> str:
-    """Without an exponent where it is large: 4.921, 211,000."""
+def four_digits(value: Any) -> str:
+    """A number without an exponent where it is large: 4.921, 211,000; whatever is no float as it is."""
+    if not isinstance(value, float):
+        return str(value)
     return f"{float(f'{value:.4g}'):,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 

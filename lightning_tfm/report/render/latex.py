@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from lightning_tfm.plural_words import MINUS
-from lightning_tfm.report.blocks import Block, Cell, Column, Fold, Notes, Table, Text, Widest
+from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
 from lightning_tfm.report.wording.verdict_words import WORDS
 
 LONG = 20
@@ -44,12 +44,8 @@ def _character(c: str) -> str:
         return ESCAPES[c]
     if not c.isprintable():
         return ""
-    return c if c.isascii() or _latin(c) else UNKNOWN
-
-
-def _latin(c: str) -> bool:
-    """Whether the default fonts can compose it."""
-    return 0xC0 <= ord(c) <= 0xFF and c not in "ÐÞðþ"
+    composed = 0xC0 <= ord(c) <= 0xFF and c not in "ÐÞðþ"  # by the default fonts
+    return c if c.isascii() or composed else UNKNOWN
 
 
 def to_latex(blocks: Sequence[Block], title: str = "") -> str:
@@ -57,10 +53,8 @@ def to_latex(blocks: Sequence[Block], title: str = "") -> str:
     parts = []
     for block in (block.tables[0][0] if isinstance(block, Widest) else block for block in blocks):
         if isinstance(block, Table):
-            said = latex("; ".join(filter(None, (title, block.title))))
-            parts.append(to_table(block, f"{said}." if said else "").rstrip("\n"))
-        elif isinstance(block, Fold):
-            parts.append(to_latex(block.blocks, title).rstrip("\n"))
+            caption = latex("; ".join(filter(None, (title, block.title))))
+            parts.append(to_table(block, f"{caption}." if caption else "").rstrip("\n"))
         elif isinstance(block, Notes | Text) and block.lines:
             items = [rf"\item {latex(line)}" for line in block.lines]
             parts.append("\n".join([r"\begin{itemize}", *items, r"\end{itemize}"]))
@@ -111,16 +105,16 @@ def _characters(cell: str | Cell, column: Column) -> int:
     if column.kind == "word":
         return 1
     if not isinstance(cell, Cell):
-        said = cell if cell != column.head or column.latex is None else re.sub(r"\\[A-Za-z]*|[${}]", "", column.latex)
-        return min(len(said), FOLD if column.words else len(said))
+        text = cell if cell != column.head or column.latex is None else re.sub(r"\\[A-Za-z]*|[${}]", "", column.latex)
+        return min(len(text), FOLD if column.words else len(text))
     most = FOLD if column.words else MOST
     return min(len(re.sub(r"\\[A-Za-z]+", "", cell.main)) + (ENDS if cell.ends else len(cell.small)), most)
 
 
 def _replaced(table: Table) -> list[str]:
     """A comment on the characters of names that are shown as question marks."""
-    found = sorted({c for row in table.rows for c in str(row[0]) if c != UNKNOWN and _character(c) == UNKNOWN})
-    return [f"% not in pdfTeX's default fonts, so {UNKNOWN} stands for: {' '.join(found)}"] * bool(found)
+    missing = sorted({c for row in table.rows for c in str(row[0]) if c != UNKNOWN and _character(c) == UNKNOWN})
+    return [f"% not in pdfTeX's default fonts, so {UNKNOWN} stands for: {' '.join(missing)}"] * bool(missing)
 
 
 def _form(column: Column, cells: Sequence[str | Cell]) -> str:
@@ -152,10 +146,10 @@ def _cells(column: Column, cells: Sequence[str | Cell]) -> Iterator[str]:
 
 def _best(column: Column, cells: Sequence[Cell]) -> str:
     """As it is printed: whatever is printed alike is as good."""
-    known = [cell for cell in cells if cell.value is not None]
-    if column.lower_is_better is None or len(known) < 2:
+    scored = [cell for cell in cells if cell.value is not None]
+    if column.lower_is_better is None or len(scored) < 2:
         return ""
-    return (min if column.lower_is_better else max)(known, key=lambda cell: cell.value).main
+    return (min if column.lower_is_better else max)(scored, key=lambda cell: cell.value).main
 
 
 def _difference(cell: Cell) -> str:

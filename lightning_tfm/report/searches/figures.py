@@ -13,7 +13,7 @@ from lightning_tfm.report.charts.curves import POINTS, falls, thin_steps
 from lightning_tfm.report.charts.panels import short_name
 from lightning_tfm.report.charts.svg import Scale, bottom_axis, figure, label, points, tag, tick_text
 from lightning_tfm.report.pages.shared import four_digits
-from lightning_tfm.report.searches.summary import SearchSummary, called, field_name
+from lightning_tfm.report.searches.search_summary import SearchSummary, field_name, objective_name
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.trials import Importance, Trial
 
@@ -27,7 +27,7 @@ ORDER = {"rest": 0, "better": 1, "best": 2}
 """who is drawn over whom"""
 
 
-def shades(report: SearchSummary, objective: str) -> dict[str, str]:
+def trial_classes(report: SearchSummary, objective: str) -> dict[str, str]:
     """trial -> class of its colour: the best, the better quarter, the worse rest."""
     sign = 1 if report.objectives[objective] == "minimize" else -1
     order = sorted(report.with_values(objective), key=lambda t: sign * value_of(t, objective))
@@ -42,39 +42,35 @@ def value_of(t: Trial, objective: str) -> float:
     return value
 
 
-def in_words(t: Trial) -> str:
+def trial_text(t: Trial) -> str:
     """Its values, then what it sets."""
-    values = ", ".join(f"{called(aim)} {_number_text(v)}" for aim, v in t.values.items())
-    return f"{t.trial}: {values}; {', '.join(f'{field_name(key)} {_number_text(v)}' for key, v in t.change.items())}"
-
-
-def _number_text(value: Any) -> str:
-    return four_digits(value) if isinstance(value, float) else str(value)
+    values = ", ".join(f"{objective_name(aim)} {four_digits(v)}" for aim, v in t.values.items())
+    return f"{t.trial}: {values}; {', '.join(f'{field_name(key)} {four_digits(v)}' for key, v in t.change.items())}"
 
 
 def value_axis(objective: str, values: Sequence[float]) -> Axis:
-    return Axis(called(objective), log=min(values) > 0 and max(values) > LOG_FROM * min(values))
+    return Axis(objective_name(objective), log=min(values) > 0 and max(values) > LOG_FROM * min(values))
 
 
 def importance(record: Importance) -> Markup:
     """Bars: the share that each parameter explains."""
-    found = record.importance
-    if not found:
+    shares = record.importance
+    if not shares:
         return Markup()
     width, left, line, top = 640, 170, 24, 8
-    bottom = top + line * len(found)
+    bottom = top + line * len(shares)
     x = Scale(0.0, 1.0, left, width - 60)
     body = bottom_axis(x, bottom, top, f"share explained (PED-ANOVA on {plural(record.trials, 'finished trial')})")
-    for i, (name, share) in enumerate(found.items()):
+    for i, (name, share) in enumerate(shares.items()):
         y = top + line * i
         bar = tag("rect", x=x(0), y=y + 4.0, width=max(x(share) - x(0), 1.0), height=line - 8.0, class_="bar")
         words = label(left - 8, y + line / 2 + 4, short_name(field_name(name)), "end")
         words += label(x(share) + 5, y + line / 2 + 4, f"{100 * share:.0f} %")
         body += tag("g", bar + words, class_="g3", data_tip=f"{field_name(name)} ({name})\n{100 * share:.1f} %")
-    return figure(width, bottom + 38, f"Importance of each parameter for {called(record.objective)}", body)
+    return figure(width, bottom + 38, f"Importance of each parameter for {objective_name(record.objective)}", body)
 
 
-def course(report: SearchSummary, objective: str, number: Mapping[str, int]) -> Markup:
+def search_course(report: SearchSummary, objective: str, number: Mapping[str, int]) -> Markup:
     """The objective trial by trial, the best so far, and where the stopped ones stood; `number`: of each trial."""
     trials = report.with_values(objective)
     if not trials:
@@ -86,14 +82,16 @@ def course(report: SearchSummary, objective: str, number: Mapping[str, int]) -> 
         if t.feasible:
             reached = line[-1][1] if line else value
             line += [(number[t.trial], reached), (number[t.trial], better(reached, value))]
-    axis, kind = value_axis(objective, values), shades(report, objective)
+    axis, kind = value_axis(objective, values), trial_classes(report, objective)
     ends = axis.scale(values, 0, 1)
     cloud = [_point(t, number[t.trial], value, kind[t.trial]) for t, value in zip(trials, values, strict=True)]
     worst = ends.high if better is min else ends.low
     for t in stopped(report):
         last = t.curve[-1][1] if t.curve and objective == next(iter(report.objectives)) else worst
         cloud.append(_point(t, number[t.trial], min(max(last, ends.low), ends.high), "stopped", hollow=True))
-    return draw(Chart(f"{called(objective)} trial by trial", Axis("trial"), axis, cloud, (640, 320), front=line))
+    return draw(
+        Chart(f"{objective_name(objective)} trial by trial", Axis("trial"), axis, cloud, (640, 320), front=line)
+    )
 
 
 def stopped(report: SearchSummary) -> list[Trial]:
@@ -143,7 +141,7 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
     ticks = [axis.ticks() for axis in axes] + [[(end(v), tick_text(v)) for v in end.ticks()]]
     body = over = ""
     for i, (name, marks) in enumerate(
-        zip([*(field_name(p.name) for p in space), called(objective)], ticks, strict=True)
+        zip([*(field_name(p.name) for p in space), objective_name(objective)], ticks, strict=True)
     ):
         x = 70.0 + gap * i
         body += tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="axis")
@@ -152,20 +150,20 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
         over += tag(
             "rect", x=x - 12, y=float(top), width=24.0, height=float(bottom - top), class_="handle", data_axis=i
         )
-    kind = shades(report, objective)
+    kind = trial_classes(report, objective)
     for t in stopped(report) + sorted(trials, key=lambda t: (ORDER[kind[t.trial]], t.trial)):
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
         places += [end(value_of(t, objective))] if t.trial in kind else []
         path = points([(70.0 + gap * i, y) for i, y in enumerate(places)])
         class_ = f"series {kind[t.trial]}" if t.trial in kind else "hover stopped"
         body += tag("g", tag("polyline", points=path, class_="curve"), class_=class_, data_trial=t.trial)
-    title = f"Parallel coordinates of all finished trials, to {called(objective)}"
+    title = f"Parallel coordinates of all finished trials, to {objective_name(objective)}"
     return figure(80 + gap * len(space) + 60, bottom + 16, title, body + over)
 
 
-def training(report: SearchSummary, objective: str) -> Markup:
+def learning_curves(report: SearchSummary, objective: str) -> Markup:
     """Dev perplexity in the course of every trial's training; those that were stopped early end in a hollow mark."""
-    drawn, kind = [t for t in report.trials if t.curve], shades(report, objective)
+    drawn, kind = [t for t in report.trials if t.curve], trial_classes(report, objective)
     if not drawn:
         return Markup()
     each = max(5, min(POINTS, DRAWN // len(drawn)))
@@ -182,7 +180,7 @@ def training(report: SearchSummary, objective: str) -> Markup:
     return both(Chart(title, Axis("step", margin=0.02), y, series, (1000, 430)))
 
 
-def against(report: SearchSummary, first: str, second: str) -> Markup:
+def trade_off(report: SearchSummary, first: str, second: str) -> Markup:
     """Two objectives, the Pareto front joined by a line."""
     trials = report.with_values(first, second)
     if not trials:
@@ -192,4 +190,4 @@ def against(report: SearchSummary, first: str, second: str) -> Markup:
     cloud = [
         _point(t, value_of(t, first), value_of(t, second), "best" if t.trial in report.best else "rest") for t in trials
     ]
-    return draw(Chart(f"{called(second)} against {called(first)}", x, y, cloud, front=front))
+    return draw(Chart(f"{objective_name(second)} against {objective_name(first)}", x, y, cloud, front=front))

@@ -45,7 +45,7 @@ class Evidence(Estimate):
     """why there was no test"""
 
 
-def untested(estimate: float, n: int, n_base: int, why: str) -> Evidence:
+def untested_evidence(estimate: float, n: int, n_base: int, why: str) -> Evidence:
     """An estimate without a test."""
     return Evidence(estimate, math.nan, math.nan, n, n_base, untested=why)
 
@@ -60,7 +60,7 @@ def fields_of(numbers: Mapping[str, np.ndarray], i: int, tested: bool) -> dict[s
     return known | ({"untested": ""} if tested else {})
 
 
-def corrected(
+def significance_fields(
     d: Differences, p_R: np.ndarray, printed_R: np.ndarray, tau: float, share: float
 ) -> dict[str, np.ndarray]:
     """The fields of Evidence that come from a test. `printed_R`: NaN where the paper has no number."""
@@ -79,7 +79,7 @@ def corrected(
     }
 
 
-def planning(
+def planning_fields(
     d: Differences, adjusted_R: np.ndarray, equal_R: np.ndarray, tau: float, share: float
 ) -> dict[str, np.ndarray]:
     """The fields of Evidence that say what other seeds would do. `equal_R`: rows that a word may call equal to base."""
@@ -99,7 +99,7 @@ def may_be_equal(printed_R: np.ndarray, tau: float, same_unit: bool) -> np.ndarr
     return ~(np.abs(printed_R) > tau) & (same_unit | np.isnan(printed_R)) & np.isfinite(tau)
 
 
-def prospect(
+def conditional_power(
     d: Differences,
     n_R: np.ndarray,
     printed_R: np.ndarray,

@@ -26,7 +26,7 @@ def benjamini_hochberg(p_M: np.ndarray) -> np.ndarray:
     return _unranked(order, np.where(np.isnan(ranked), np.nan, np.minimum(lowest, 1.0)))
 
 
-def adjusted(p: Sequence[float | None]) -> list[float | None]:
+def corrected_p_values(p: Sequence[float | None]) -> list[float | None]:
     """`benjamini_hochberg` of those that are known."""
     found = benjamini_hochberg(np.array([np.nan if one is None else one for one in p]))
     return [None if np.isnan(one) else float(one) for one in found]
@@ -47,6 +47,6 @@ def _ranked(p_M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _unranked(order: np.ndarray, ranked: np.ndarray) -> np.ndarray:
-    found = np.empty_like(ranked)
-    np.put_along_axis(found, order, ranked, -1)
-    return found
+    adjusted = np.empty_like(ranked)
+    np.put_along_axis(adjusted, order, ranked, -1)
+    return adjusted

@@ -46,13 +46,13 @@ def needed(d: Differences, gap: np.ndarray, tail: np.ndarray | float, power: flo
     The smallest n with (t_tail + z_power) se(n) <= gap; infinite where `gap` is not positive or `MOST` are too few.
     """
     gap = np.asarray(gap, dtype=float)
-    found = np.full(np.broadcast(gap, d.se).shape, np.inf)
+    seeds = np.full(np.broadcast(gap, d.se).shape, np.inf)
     for n in _numbers():
         se, df = ahead(d, n)
         with np.errstate(invalid="ignore"):
             enough = (t_isf(tail, df) + ndtri(power)) * se <= gap
-        found = np.where(enough & np.isinf(found), n, found)
-    return found
+        seeds = np.where(enough & np.isinf(seeds), n, seeds)
+    return seeds
 
 
 def chance_above(d: Differences, n: np.ndarray, last: float, bound: np.ndarray | float) -> np.ndarray:

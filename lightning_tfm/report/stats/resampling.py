@@ -12,18 +12,18 @@ from functools import lru_cache
 
 import numpy as np
 
-RESAMPLES = 2000
+RESAMPLES, SEED = 2000, 2017
 """the variance of a difference is then known within 3 % (one standard deviation)"""
 BLOCK = 32
 """runs resampled in one product: bounds the memory"""
 
 
 @lru_cache(maxsize=4)
-def resamples(S: int, B: int = RESAMPLES, seed: int = 2017) -> np.ndarray:
-    """How often each sentence is drawn, float64 [B, S]; rows sum to S. The same on every machine."""
-    draws = np.random.Generator(np.random.Philox(seed)).integers(0, S, size=(B, S))
-    flat = draws + S * np.arange(B)[:, None]
-    return np.bincount(flat.ravel(), minlength=B * S).reshape(B, S).astype(np.float64)
+def resamples(S: int) -> np.ndarray:
+    """How often each sentence is drawn, float64 [RESAMPLES, S]; rows sum to S. The same on every machine."""
+    draws = np.random.Generator(np.random.Philox(SEED)).integers(0, S, size=(RESAMPLES, S))
+    flat = draws + S * np.arange(RESAMPLES)[:, None]
+    return np.bincount(flat.ravel(), minlength=RESAMPLES * S).reshape(RESAMPLES, S).astype(np.float64)
 
 
 def ratio(sums_X: np.ndarray) -> np.ndarray:

@@ -105,9 +105,9 @@ class Estimate:
         return t_sf(-self._t(bound), self.df)
 
     @property
-    def two_sided(self) -> float:
-        """p of any difference, of a single estimate."""
-        return 2 * min(float(self.above(0.0)), float(self.below(0.0)))
+    def two_sided(self) -> np.ndarray:
+        """p of any difference."""
+        return 2 * np.minimum(self.above(0.0), self.below(0.0))
 
     def equivalence(self, margin: float) -> np.ndarray:
         """p of a difference inside ± margin: the larger of two one-sided tests (TOST, Schuirmann 1987)."""
@@ -201,8 +201,8 @@ def _by_chance(df_R: np.ndarray, kept_R: np.ndarray, count_R: np.ndarray) -> np.
 def _middle(values_R: np.ndarray) -> np.ndarray:
     """The median, NaN left out, [..., 1]; 1 where all are."""
     order, count = np.sort(values_R, axis=-1), (~np.isnan(values_R)).sum(-1, keepdims=True)
-    found = np.take_along_axis(order, np.maximum(count - 1, 0) // 2, -1)
-    return np.where(count > 0, found, 1.0)
+    middle = np.take_along_axis(order, np.maximum(count - 1, 0) // 2, -1)
+    return np.where(count > 0, middle, 1.0)
 
 
 @cache
@@ -211,8 +211,8 @@ def _chance_point(df: int, others_df: int, others: int, draws: int = 100_000) ->
         return math.inf
     rng = np.random.default_rng(0)
     own, middle = (np.log(rng.chisquare(d, n) / d) for d, n in ((df, draws), (others_df, (draws, others))))
-    found = own - digamma(df / 2) + math.log(df / 2) - np.median(middle, 1) + digamma(others_df / 2)
-    return float(np.quantile(found - math.log(others_df / 2), 1 - APART))
+    excess = own - digamma(df / 2) + math.log(df / 2) - np.median(middle, 1) + digamma(others_df / 2)
+    return float(np.quantile(excess - math.log(others_df / 2), 1 - APART))
 
 
 def prior_df(variance_MR: np.ndarray, df_R: np.ndarray, apart_MR: np.ndarray | None = None) -> np.ndarray:

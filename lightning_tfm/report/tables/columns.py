@@ -47,12 +47,12 @@ SIZES = ("N", "d_model", "d_ff", "h", "d_k", "d_v")
 
 def columns_of(rows: Iterable[Row]) -> dict[str, Where]:
     """Column -> where an experiment holds it: the paper's, then every other field that a row changes, as they come."""
-    found = {name: column.where for name, column in COLUMNS.items()}
+    places = {name: column.where for name, column in COLUMNS.items()}
     for key in (key for row in rows for key in row.change):
         section, _, field = key.partition(".")
-        if (section, field) not in found.values():
-            found[key if field in found else field] = (section, field)
-    return found
+        if (section, field) not in places.values():
+            places[key if field in places else field] = (section, field)
+    return places
 
 
 def values_of(exact: Experiment, columns: dict[str, Where]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _beside_base(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
     return [row for row in rows if not row.base]
 
 
-def scale(divided: str, rows: Sequence[SummaryRow]) -> str:
+def scale_text(divided: str, rows: Sequence[SummaryRow]) -> str:
     """How the miniature divides (Summary.scale), in words."""
     return f"miniature of the paper: {divided}" if of_the_paper(rows) else f"miniature: {divided}"
 
@@ -94,7 +94,7 @@ def size_notes(divided: str, rows: Sequence[SummaryRow], brief: bool = False) ->
     else:
         printed = "sizes are those trained" + ", row names the paper's" * of_the_paper(rows)
     if divided:
-        return ["; ".join([scale(divided, rows), *[printed] * (not brief)])]
+        return ["; ".join([scale_text(divided, rows), *[printed] * (not brief)])]
     model, base = Experiment().model, next((row.values for row in rows if row.base), {})
     resized = any(base[name] != getattr(model, name) for name in SIZES if name in base)
     return [printed] * (of_the_paper(rows) and resized)
@@ -108,11 +108,11 @@ def constants(rows: Sequence[SummaryRow]) -> dict[str, str]:
 
 def constants_note(rows: Sequence[SummaryRow]) -> list[str]:
     """The same in a line; none where all columns are shown."""
-    values = ", ".join(f"{label(name)}={value}" for name, value in constants(rows).items())
+    values = ", ".join(f"{short_label(name)}={value}" for name, value in constants(rows).items())
     return [f"the same in every row: {values}"] * bool(values)
 
 
-def value(row: SummaryRow, name: str) -> str:
+def own_value(row: SummaryRow, name: str) -> str:
     """Of one column, blank where it equals base."""
     return "" if name in row.blank else cell_text(row, name, thousands="K")
 
@@ -120,13 +120,13 @@ def value(row: SummaryRow, name: str) -> str:
 def cell_text(row: SummaryRow, name: str, thousands: str = "000") -> str:
     """Of one column, as it is typed, with what was trained in brackets where a miniature divides it."""
 
-    def short(found: Any) -> str:
-        many = name == "train steps" and found >= 10_000 and found % 1000 == 0
-        text = str(found).lower() if isinstance(found, bool) else str(found)
-        return f"{found // 1000}{thousands}" if many else text
+    def short(value: Any) -> str:
+        many = name == "train steps" and value >= 10_000 and value % 1000 == 0
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return f"{value // 1000}{thousands}" if many else text
 
-    found = row.values[name]
-    return typed_and_trained(short(row.typed.get(name, found)), short(found))
+    trained = row.values[name]
+    return typed_and_trained(short(row.typed.get(name, trained)), short(trained))
 
 
 def row_title(row: SummaryRow, between: str = " ") -> str:
@@ -134,34 +134,34 @@ def row_title(row: SummaryRow, between: str = " ") -> str:
     return row.name + (f"{between}(is {row.same_as})" if row.same_as else "")
 
 
-def titled(name: str, labels: Mapping[str, str]) -> str | Cell:
+def name_cell(name: str, labels: Mapping[str, str]) -> str | Cell:
     """What people call the row, on a page with its name beside it; text has the name alone."""
     return Cell(labels[name], name, said=name) if labels.get(name) else name
 
 
-def labels(rows: Sequence[SummaryRow]) -> dict[str, str]:
+def row_labels(rows: Sequence[SummaryRow]) -> dict[str, str]:
     return {row.name: row.label for row in rows}
 
 
-def brief(row: SummaryRow, name: str) -> str:
-    """`value`, for a narrow column: as it is typed alone; "sin", "lea", "rot" for the schemes that ship."""
-    found = value(replace(row, values=row.values | row.typed, typed={}), name)
-    return found[:3] if name == "positions" and found in SCHEMES else found
+def narrow_value(row: SummaryRow, name: str) -> str:
+    """`own_value`, for a narrow column: as it is typed alone; "sin", "lea", "rot" for the schemes that ship."""
+    text = own_value(replace(row, values=row.values | row.typed, typed={}), name)
+    return text[:3] if name == "positions" and text in SCHEMES else text
 
 
 def changes(row: SummaryRow, names: Sequence[str]) -> str:
     """The row's own values of these columns in one line, of base all; "is A" where it is the row A."""
     if row.same_as:
         return f"is {row.same_as}"
-    return ", ".join(f"{label(name)}={value(row, name)}" for name in names if name not in row.blank)
+    return ", ".join(f"{short_label(name)}={own_value(row, name)}" for name in names if name not in row.blank)
 
 
-def label(name: str) -> str:
+def short_label(name: str) -> str:
     """Short name in a list."""
     return (COLUMNS[name].label if name in COLUMNS else "") or name
 
 
-def head(name: str) -> str:
+def terminal_head(name: str) -> str:
     """Of a column in a terminal, in lines."""
     return (COLUMNS[name].lines if name in COLUMNS else HEADS.get(name, "")) or name.replace("_", "\n")
 
@@ -171,9 +171,9 @@ def symbol(name: str) -> str | None:
     return COLUMNS[name].latex if name in COLUMNS else SYMBOLS.get(name)
 
 
-def changed(row: SummaryRow) -> str:
+def change_text(row: SummaryRow) -> str:
     """What the row changes, as it is typed, with the sizes trained; of base all sizes; "is A" where it is the row A."""
     if row.same_as:
         return f"is {row.same_as}: the same runs, no comparison"
-    found = ", ".join(f"{name} {cell_text(row, name)}" for name in row.values if name not in row.blank)
-    return f"all sizes: {found}" if row.base else found
+    values = ", ".join(f"{name} {cell_text(row, name)}" for name in row.values if name not in row.blank)
+    return f"all sizes: {values}" if row.base else values

@@ -4,45 +4,44 @@ from typing import Any
 
 from lightning_tfm.metrics import CHARACTER, Metric
 from lightning_tfm.report.analyses import row_tuning
-from lightning_tfm.report.row import Scores, SummaryRow, paper_metrics
+from lightning_tfm.report.row import Scores, SummaryRow, nll_metrics, printed_metrics
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.tables.extra_columns import FACTS, Fact
-from lightning_tfm.report.wording import nll_per_word, notes
 
 PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "verdict")
 """of a difference, as it is tested"""
 Line = dict[str, Any]
 
 
-def lines(report: Summary) -> list[Line]:
+def table_lines(report: Summary) -> list[Line]:
     """A line for each row, the hidden ones last: head -> value, None where there is none; `factor` is d / P."""
-    known = nll_per_word.metrics_recorded(report.rows)
+    of_nll = nll_metrics(report.rows)
     metrics = [
-        *paper_metrics(report.rows),
-        *known[:1],
-        *(m for m in notes.beside_ppl(report) if not m.printed),
-        *known[1:],
+        *printed_metrics(report.rows),
+        *of_nll[:1],
+        *(m for m in report.metrics_beside if not m.printed),
+        *of_nll[1:],
     ]
     tuning, (size, *more) = report.of(row_tuning.ANALYSIS), FACTS
     every = [(row, "") for row in report.rows] + [(row, "hidden") for row in report.hidden or []]
     paper = columns.of_the_paper(report.rows)
 
     def line(row: SummaryRow, hidden: str) -> Line:
-        found: Line = {"group": row.group, "row": row.name}
-        found |= {"differences to": report.reference} if report.reference else {}
-        found |= row.values | ({f"best {tuning.key}": row_tuning.best_of(tuning, row.name)} if tuning else {})
-        found |= _fact(size, row) | {"n": row.n} | {head: x for fact in more for head, x in _fact(fact, row).items()}
+        entry: Line = {"group": row.group, "row": row.name}
+        entry |= {"differences to": report.reference} if report.reference else {}
+        entry |= row.values | ({f"best {tuning.key}": row_tuning.best_of(tuning, row.name)} if tuning else {})
+        entry |= _fact(size, row) | {"n": row.n} | {head: x for fact in more for head, x in _fact(fact, row).items()}
         for metric in metrics:
-            found |= _scores(metric, row, report.tested and metric not in known[1:])
+            entry |= _scores(metric, row, report.tested and metric not in of_nll[1:])
         if paper:
-            found |= {f"paper {m.name}": row.paper.of(m.name) for m in paper_metrics(report.rows)}
-            found |= {"paper params (million)": row.paper.params}
-        found |= {"far above": " ".join(map(str, row.far_above))} if report.tested else {}
-        found |= {"missing": "; ".join(f"seed {seed}: {why}" for seed, why in row.missing.items())}
-        found |= {"is": row.same_as} if any(one.same_as for one in report.rows) else {}
-        found |= {"hidden": hidden} if report.hidden else {}
-        return {head: None if value == "" else value for head, value in found.items()}
+            entry |= {f"paper {m.name}": row.paper.of(m.name) for m in printed_metrics(report.rows)}
+            entry |= {"paper params (million)": row.paper.params}
+        entry |= {"far above": " ".join(map(str, row.far_above))} if report.tested else {}
+        entry |= {"missing": "; ".join(f"seed {seed}: {why}" for seed, why in row.missing.items())}
+        entry |= {"is": row.same_as} if any(one.same_as for one in report.rows) else {}
+        entry |= {"hidden": hidden} if report.hidden else {}
+        return {head: None if value == "" else value for head, value in entry.items()}
 
     return [line(*one) for one in every]
 
@@ -50,14 +49,14 @@ def lines(report: Summary) -> list[Line]:
 def _scores(metric: Metric, row: SummaryRow, tested: bool) -> Line:
     """With the difference, of perplexity in percent, too."""
     scores = (row.character if metric is CHARACTER else row.metric(metric.name)) or Scores(None, None, {})
-    found = {f"{metric.key} mean": scores.mean, f"{metric.key} {metric.sd_key}": scores.sd}
+    entry = {f"{metric.key} mean": scores.mean, f"{metric.key} {metric.sd_key}": scores.sd}
     if tested:
         d, head = scores.difference, f"{metric.key} difference"
-        found |= {f"{head} {part}": getattr(d, part) if d else None for part in PARTS}
-        found |= {f"{head} factor": d.factor.estimate if d and d.factor else None}
+        entry |= {f"{head} {part}": getattr(d, part) if d else None for part in PARTS}
+        entry |= {f"{head} factor": d.factor.estimate if d and d.factor else None}
         ends = ("estimate", "lower", "upper") if metric.log else ()
-        found |= {f"{head} percent {end}": getattr(d.percent, end) if d and d.percent else None for end in ends}
-    return found
+        entry |= {f"{head} percent {end}": getattr(d.percent, end) if d and d.percent else None for end in ends}
+    return entry
 
 
 def _fact(fact: Fact, row: SummaryRow) -> Line:

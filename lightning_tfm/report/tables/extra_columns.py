@@ -46,15 +46,15 @@ class Fact:
 
     def numbers(self, row: SummaryRow) -> list[float | None]:
         """What a program reads: the number, and the ends of its interval."""
-        found: Interval | float | None = getattr(row, self.name)
-        if isinstance(found, Interval):
-            return [found.estimate, found.lower, found.upper]
-        return [found, *[None, None] * self.interval]
+        number: Interval | float | None = getattr(row, self.name)
+        if isinstance(number, Interval):
+            return [number.estimate, number.lower, number.upper]
+        return [number, *[None, None] * self.interval]
 
     def cell(self, row: SummaryRow) -> str:
         """As it is printed; empty where nobody knows it."""
-        found = getattr(row, self.name)
-        return "" if found is None else self.written(found)
+        number = getattr(row, self.name)
+        return "" if number is None else self.written(number)
 
 
 def millions(count: float) -> str:
@@ -85,6 +85,6 @@ def extra_facts(rows: Sequence[SummaryRow]) -> list[Fact]:
     return [fact for fact in FACTS if not fact.interval or any(map(fact.cell, rows))]
 
 
-def brief(rows: Sequence[SummaryRow]) -> list[Fact]:
+def brief_facts(rows: Sequence[SummaryRow]) -> list[Fact]:
     """Those for views with little room."""
     return [fact for fact in extra_facts(rows) if fact.brief]

@@ -107,26 +107,26 @@ def _ours(root: Path, path: Path) -> Iterator[System]:
     pair = f"{data.get('source')}-{data.get('target')}"
     if pair not in PAIRS or not str(data.get("corpus")).startswith("wmt1"):  # a text of that name may be anybody's
         return
-    asked = folder.read_called()
-    called = f"{asked.row}, seed {asked.seed}" if asked else "run"
+    cell = folder.read_called()
+    name_of_cell = f"{cell.row}, seed {cell.seed}" if cell else "run"
     for file in sorted(path.glob(f"scores/*/{SET}.json")):
         score = read_score(file)
         if isinstance(score, Score):
-            name = f"{called}, {score.weights} weights"
+            name = f"{name_of_cell}, {score.weights} weights"
             paper = score.measures.get("paper_bleu")
-            found = {pair: paper.value} if paper else {}
-            yield System(name, path.name, found, {}, {pair: score.bleu or 0.0}, record.flops)
+            bleu = {pair: paper.value} if paper else {}
+            yield System(name, path.name, bleu, {}, {pair: score.bleu or 0.0}, record.flops)
 
 
-def table2_blocks(found: list[System]) -> list[Block]:
+def table2_blocks(systems: list[System]) -> list[Block]:
     """The paper's rows, below a rule ours."""
-    ours = next((i for i, line in enumerate(found) if line.sacrebleu is not None), len(found))
+    ours = next((i for i, line in enumerate(systems) if line.sacrebleu is not None), len(systems))
     heads = columns("", *PAIRS, "sacreBLEU", "FLOPs", "counted")
-    return [Table("", heads, [_cells(line) for line in found], frozenset({ours})), Notes(_notes(found, ours))]
+    return [Table("", heads, [_cells(line) for line in systems], frozenset({ours})), Notes(_notes(systems, ours))]
 
 
-def table2_json(found: list[System]) -> str:
-    return to_json({"set": SET, "rows": found}, schema=1)
+def table2_json(systems: list[System]) -> str:
+    return to_json({"set": SET, "rows": systems}, schema=1)
 
 
 def _cells(line: System) -> list[str]:
@@ -143,13 +143,13 @@ def _cells(line: System) -> list[str]:
     ]
 
 
-def _notes(found: list[System], ours: int) -> list[str]:
+def _notes(systems: list[System], ours: int) -> list[str]:
     notes = [
         "BLEU on newstest2014, tokenised, hyphens split for ours and the paper's own two",
         "FLOPs: time × devices × their rate, en-de / en-fr; counted: by formula",
     ]
-    if ours == len(found):
+    if ours == len(systems):
         notes.append("no finished run here was scored on it: lightning-tfm test RUN --set newstest2014")
-    elif any(not line.bleu for line in found[ours:]):
+    elif any(not line.bleu for line in systems[ours:]):
         notes.append("without a tokenised BLEU: lightning-tfm test RUN --set newstest2014 adds it")
     return notes

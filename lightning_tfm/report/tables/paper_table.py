@@ -12,9 +12,9 @@ from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.render.latex import MOST, Tex, latex, to_table, width
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables import columns, views
-from lightning_tfm.report.tables.extra_columns import brief
-from lightning_tfm.report.wording.notes import common_notes, interim_note, signatures
+from lightning_tfm.report.tables import columns, main_table
+from lightning_tfm.report.tables.extra_columns import brief_facts
+from lightning_tfm.report.wording.notes import common_notes, interim_note, signature_notes
 from lightning_tfm.report.wording.verdict import SCOPE
 from lightning_tfm.report.wording.verdict_words import Verdict
 
@@ -40,66 +40,72 @@ class Layout:
     """empty: tab: and the study's name"""
 
 
-def to_latex(report: Summary, layout: Layout = Layout()) -> str:
+def paper_latex(report: Summary, layout: Layout = Layout()) -> str:
     """The table and its caption; of all combinations of fields, each field in a column, and a table of effects."""
     grid = report.of(factors.ANALYSIS)
     rows = [row for row in report.rows if not (grid and row.same_as)]
     paper = layout.paper and columns.of_the_paper(rows)
     tests = layout.tests if any(r.ppl.difference is not None for r in rows) else "none"
     if grid:
-        found = views.fields(columns.columns_to_print(rows), columns.cell_text)
+        first = main_table.field_columns(columns.columns_to_print(rows), columns.cell_text)
     else:
-        change = [_change(rows)] if _in_words(rows) else views.fields(columns.columns_to_print(rows))
+        change = [_change(rows)] if _in_words(rows) else main_table.field_columns(columns.columns_to_print(rows))
         called = (
-            views.names() if columns.of_the_paper(rows) else replace(views.names(), cell=lambda row: Cell(row.called))
+            main_table.name_column()
+            if columns.of_the_paper(rows)
+            else replace(main_table.name_column(), cell=lambda row: Cell(row.called))
         )
-        found = [called, *change]
-    size, *more = views.facts(brief(rows))
-    end = [size, *[views.paper_size()] * paper, *more, replace(views.seeds(), latex="$n$")]
+        first = [called, *change]
+    size, *more = main_table.fact_columns(brief_facts(rows))
+    end = [size, *[main_table.paper_size_column()] * paper, *more, replace(main_table.seed_column(), latex="$n$")]
     by_metric = [_of(report, METRICS[name], tests, paper) for name in report.metrics]
     each = len(by_metric)
-    while each > 1 and width(views.table(rows, [*found, *chain(*by_metric[:each]), *end])) > MOST:
+    while each > 1 and width(main_table.table(rows, [*first, *chain(*by_metric[:each]), *end])) > MOST:
         each -= 1
     each = math.ceil(len(by_metric) / math.ceil(len(by_metric) / each))
-    parts = [[*found, *chain(*by_metric[i : i + each])] for i in range(0, len(by_metric), each)]
+    parts = [[*first, *chain(*by_metric[i : i + each])] for i in range(0, len(by_metric), each)]
     caption, label = layout.caption or _caption(report, tests), layout.label or "tab:" + _name(report.study)
-    text = to_table(views.table(rows, parts[0] + end), caption, label, _notes(report, tests, paper))
+    text = to_table(main_table.table(rows, parts[0] + end), caption, label, _notes(report, tests, paper))
     for i, part in enumerate(parts[1:], 2):
-        text += "\n" + to_table(views.table(rows, part), rf"More metrics of Table~\ref{{{label}}}.", f"{label}-{i}")
+        text += "\n" + to_table(
+            main_table.table(rows, part), rf"More metrics of Table~\ref{{{label}}}.", f"{label}-{i}"
+        )
     if grid and grid.effects and tests != "none":
         text += "\n" + to_table(factors.table(grid), _of_effects(report), f"{label}-effects")
     return text
 
 
-def _of(report: Summary, metric: Metric, tests: str, paper: bool) -> list[views.Shown]:
+def _of(report: Summary, metric: Metric, tests: str, paper: bool) -> list[main_table.Shown]:
     """The columns of a metric."""
-    theirs = [views.papers(metric)] * (paper and metric.printed)
-    ours = views.score(metric, report.foreign or [])
-    found = [ours if theirs else replace(ours, latex="mean" + PERCENT * metric.log), *theirs]
+    theirs = [main_table.paper_column(metric)] * (paper and metric.printed)
+    ours = main_table.score_column(metric, report.foreign or [])
+    scores = [ours if theirs else replace(ours, latex="mean" + PERCENT * metric.log), *theirs]
     if tests == "none":
-        return found
-    made = views.differences(report, metric)
-    return [*found, made["d"], made["p" if tests == "p" else "word"]]
+        return scores
+    made = main_table.difference_columns(report, metric)
+    return [*scores, made["d"], made["p" if tests == "p" else "word"]]
 
 
 def _of_effects(report: Summary) -> str:
-    said = _capital(latex(factors.ABOUT.partition("; where nothing")[0]))
-    return f"Main effects and interactions of {latex(report.title or report.study)}. {said}."
+    about = _capital(latex(factors.ABOUT.partition("; where nothing")[0]))
+    return f"Main effects and interactions of {latex(report.title or report.study)}. {about}."
 
 
 def _name(study: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in study)
 
 
-def _change(rows: Sequence[SummaryRow]) -> views.Shown:
+def _change(rows: Sequence[SummaryRow]) -> main_table.Shown:
     names = columns.columns_to_print(rows)
-    said = {row.name: "" if row.base else _changes(row, names).replace(r"\_", r"\_\allowbreak{}") for row in rows}
-    return replace(views.change(rows), cell=lambda row: Cell(Tex(said[row.name])))
+    changes = {row.name: "" if row.base else _changes(row, names).replace(r"\_", r"\_\allowbreak{}") for row in rows}
+    return replace(main_table.change_column(rows), cell=lambda row: Cell(Tex(changes[row.name])))
 
 
 def _in_words(rows: Sequence[SummaryRow]) -> bool:
     names = columns.columns_to_print(rows)
-    wide = sum(max(len(columns.label(name)), *(len(columns.value(row, name)) for row in rows)) for name in names)
+    wide = sum(
+        max(len(columns.short_label(name)), *(len(columns.own_value(row, name)) for row in rows)) for name in names
+    )
     return len(names) > WIDE or wide > WORDS
 
 
@@ -107,18 +113,18 @@ def _changes(row: SummaryRow, names: Sequence[str]) -> str:
     """The row's own values, of base all."""
     if row.same_as:
         return latex(f"is {row.same_as}")
-    return ", ".join(_set(name, latex(columns.value(row, name))) for name in names if name not in row.blank)
+    return ", ".join(_set(name, latex(columns.own_value(row, name))) for name in names if name not in row.blank)
 
 
 def _set(name: str, value: str) -> str:
     """A field's symbol and its value."""
-    return f"{columns.symbol(name) or latex(columns.label(name))}~{value}"
+    return f"{columns.symbol(name) or latex(columns.short_label(name))}~{value}"
 
 
 def _caption(report: Summary, tests: str) -> str:
     """What it is, and what its numbers are: at most three lines over both columns."""
     title = latex(report.title) or f"Ablations of {latex(report.study)}"
-    parts = [title + (f" ({latex(columns.scale(report.scale, report.rows))})" if report.scale else "")]
+    parts = [title + (f" ({latex(columns.scale_text(report.scale, report.rows))})" if report.scale else "")]
     parts.append(r"Mean $\pm$ standard deviation over $n$ seeds")
     if tests != "none":
         to = latex(report.to) + ", not to base" * bool(report.reference)
@@ -150,7 +156,7 @@ def _notes(report: Summary, tests: str, paper: bool) -> str:
         parts.append(f"the same in every row: {', '.join(_set(name, latex(value)) for name, value in same.items())}")
     if tests != "none" and report.looks is not None:
         parts.append(f"{latex(interim_note(report))}, which $p$ is corrected for")
-    parts += [latex(part.replace(" is ", ": ", 1)) for part in signatures(report)]
+    parts += [latex(part.replace(" is ", ": ", 1)) for part in signature_notes(report)]
     return ". ".join(_capital(part) for part in parts) + "."
 
 

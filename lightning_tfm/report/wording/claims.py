@@ -105,35 +105,33 @@ def both_sides(claim: Claim, rows: Mapping[str, Estimate]) -> tuple[np.ndarray, 
     return every.max(0), np.minimum(len(sides) * any_.min(0), 1.0)
 
 
-def adjusted(sides: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def holm_of_claims(sides: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """Holm's p of claims from (p for, p against) of each, [..., claims]; one that cannot be tested counts as p = 1."""
     two_sided = np.stack([np.minimum(2 * np.minimum(*pair), 1.0) for pair in sides], axis=-1)
     return holm(np.where(np.isnan(two_sided), 1.0, two_sided))
 
 
-def weigh(
-    family: Sequence[Claim], looks: Sequence[tuple[Mapping[str, Estimate], float]], alpha: float = ALPHA
+def claim_verdicts(
+    family: Sequence[Claim], looks: Sequence[tuple[Mapping[str, Estimate], float]]
 ) -> list[ClaimSummary]:
     """Every claim against the evidence of all looks, (row -> difference in log PPL, share of the level) of each."""
-    found: dict[str, tuple[float, float]] = {}
+    strongest: dict[str, tuple[float, float]] = {}
     for rows, share in looks if family else []:
         sides = [both_sides(c, rows) if set(c.says) <= set(rows) else NO_TEST for c in family]
-        for claim, p, (for_it, against) in zip(family, adjusted(sides) / share, sides, strict=True):
-            said = (min(float(p), 1.0), float(for_it - against))
-            if not np.isnan(said[1]):
-                found[claim.text] = min(said, found.get(claim.text, said))
+        for claim, p, (for_it, against) in zip(family, holm_of_claims(sides) / share, sides, strict=True):
+            evidence = (min(float(p), 1.0), float(for_it - against))
+            if not np.isnan(evidence[1]):
+                strongest[claim.text] = min(evidence, strongest.get(claim.text, evidence))
     last = looks[-1][0] if looks else {}
-    return [_verdict(claim, found.get(claim.text), last, alpha) for claim in family]
+    return [_verdict(claim, strongest.get(claim.text), last) for claim in family]
 
 
-def _verdict(
-    claim: Claim, found: tuple[float, float] | None, rows: Mapping[str, Estimate], alpha: float
-) -> ClaimSummary:
+def _verdict(claim: Claim, evidence: tuple[float, float] | None, rows: Mapping[str, Estimate]) -> ClaimSummary:
     findings = [_finding(row, says, rows.get(row)) for row, says in claim.says.items()]
-    if found is None:
+    if evidence is None:
         return ClaimSummary(claim.text, Verdict.UNTESTABLE, np.nan, findings)
-    p, lean = found
-    word = Verdict.UNDECIDED if p >= alpha else Verdict.SUPPORTED if lean < 0 else Verdict.CONTRADICTED
+    p, lean = evidence
+    word = Verdict.UNDECIDED if p >= ALPHA else Verdict.SUPPORTED if lean < 0 else Verdict.CONTRADICTED
     return ClaimSummary(claim.text, word, p, findings)
 
 

@@ -28,10 +28,10 @@ Tested = tuple[SummaryRow, Difference]
 def headline(report: Summary, counts: bool = True) -> list[str]:
     """Sentences: what the kind of study asks first, the largest differences found, how often each verdict occurs."""
     metric, tested = report.primary, _tested_rows(report)
-    found = findings(report)
-    leads = [line for one, what in found for line in one.lead(what, report)]
-    costs = [line for one, what in found for line in one.closing(what, report)]
-    if nothing := untested(report):
+    analysed = findings(report)
+    leads = [line for one, what in analysed for line in one.lead(what, report)]
+    costs = [line for one, what in analysed for line in one.closing(what, report)]
+    if nothing := why_untested(report):
         return [*leads, *costs, nothing] if leads or costs else [nothing, *_lowest(report, metric)]
     last = [_counts(report, metric, tested)] * counts
     return [*leads, *_effects(report, metric, tested), *costs, *last]
@@ -58,7 +58,7 @@ def _tested_rows(report: Summary) -> list[Tested]:
     return [(r, d) for r in report.rows if (d := r.metric(name).difference) is not None]
 
 
-def untested(report: Summary) -> str:
+def why_untested(report: Summary) -> str:
     """Why no row has a verdict; empty where one has."""
     tested = _tested_rows(report)
     if report.finished == 0:
@@ -86,9 +86,9 @@ def _count_clause(word: Verdict, names: list[str]) -> str:
 
 
 def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[str]:
-    found = [(d.shown.estimate, r) for r, d in tested if WORDS[d.verdict].found and d.shown.estimate is not None]
-    if found:
-        worse, better = ([one for one in found if metric.better(one[0]) == gain] for gain in (False, True))
+    significant = [(d.shown.estimate, r) for r, d in tested if WORDS[d.verdict].found and d.shown.estimate is not None]
+    if significant:
+        worse, better = ([one for one in significant if metric.better(one[0]) == gain] for gain in (False, True))
         return [" ".join([*_largest(metric, worse, ("costs", "cost")), *_largest(metric, better, ("gains", "gain"))])]
     smallest = [d.shown.smallest for _, d in tested if d.verdict == Verdict.UNDECIDED and d.shown.smallest is not None]
     if not smallest:
@@ -100,17 +100,17 @@ def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[
     ]
 
 
-def _largest(metric: Metric, found: Sequence[tuple[float, SummaryRow]], verbs: tuple[str, str]) -> list[str]:
+def _largest(metric: Metric, significant: Sequence[tuple[float, SummaryRow]], verbs: tuple[str, str]) -> list[str]:
     """“A, b and c cost most (+28, +27, +21 % perplexity).”"""
-    if not found:
+    if not significant:
         return []
-    first = sorted(found, key=lambda one: -abs(one[0]))[:NAMED]
+    first = sorted(significant, key=lambda one: -abs(one[0]))[:NAMED]
     sizes = ", ".join(signed(x, 0 if abs(x) >= 10 else metric.difference_digits) for x, _ in first)
-    said = listed([row.called for _, row in first])
-    said = said[:1].upper() + said[1:] if first[0][1].label else said
-    most = " most" * (len(found) > len(first))
+    names = listed([row.called for _, row in first])
+    names = names[:1].upper() + names[1:] if first[0][1].label else names
+    most = " most" * (len(significant) > len(first))
     plural_verb = len(first) > 1 or several(first[0][1].called)
-    return [f"{said} {verbs[plural_verb]}{most} ({sizes} {'% ' * metric.log}{metric.prose_name})."]
+    return [f"{names} {verbs[plural_verb]}{most} ({sizes} {'% ' * metric.log}{metric.prose_name})."]
 
 
 def _lowest(report: Summary, metric: Metric) -> list[str]:
@@ -129,9 +129,14 @@ def _lowest(report: Summary, metric: Metric) -> list[str]:
 
 def trust(report: Summary) -> str:
     """What holds for all of it, in one sentence."""
-    parts = [_empty(report), *outlier_seeds.phrases(report.rows)[:2], _still_learning(report), _agreement(report)]
-    said = "; ".join([*list(filter(None, parts))[:3], _seeds(report)])
-    return f"{said[0].upper()}{said[1:]}."
+    parts = [
+        _empty(report),
+        *outlier_seeds.outlier_clauses(report.rows)[:2],
+        _still_learning(report),
+        _agreement(report),
+    ]
+    sentence = "; ".join([*list(filter(None, parts))[:3], _seeds(report)])
+    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _empty(report: Summary) -> str:
@@ -154,12 +159,12 @@ def _still_learning(report: Summary) -> str:
 
 def _agreement(report: Summary) -> str:
     whole = report.of(agreement.ANALYSIS)
-    found = whole.ppl if whole else None
-    if found is None or found.spearman is None:
+    of_ppl = whole.ppl if whole else None
+    if of_ppl is None or of_ppl.spearman is None:
         return ""
-    alone = found.parameter_count_alone
+    alone = of_ppl.parameter_count_alone
     beside = "" if alone is None else f", and {numeral(alone, 'z.2f')} by the parameter count alone"
-    return f"over {found.rows} rows the rank correlation with the paper is {numeral(found.spearman, 'z.2f')}{beside}"
+    return f"over {of_ppl.rows} rows the rank correlation with the paper is {numeral(of_ppl.spearman, 'z.2f')}{beside}"
 
 
 def _seeds(report: Summary) -> str:

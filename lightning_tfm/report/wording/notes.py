@@ -3,34 +3,37 @@
 import textwrap
 from collections.abc import Sequence
 
-from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric
+from lightning_tfm.metrics import BYTE, METRICS, OF_TEXT
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.analyses.catalog import findings
 from lightning_tfm.report.blocks import Block, Text
 from lightning_tfm.report.render import text as terminal
-from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.row import SummaryRow, nll_metrics, printed_metrics
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
-from lightning_tfm.report.wording import nll_per_word, reference
 from lightning_tfm.report.wording.claims import ClaimSummary
-from lightning_tfm.report.wording.headline import base_apart, untested
-from lightning_tfm.report.wording.outlier_seeds import FAR, phrases
+from lightning_tfm.report.wording.headline import base_apart, why_untested
+from lightning_tfm.report.wording.outlier_seeds import FAR, outlier_clauses
 from lightning_tfm.report.wording.verdict import BIAS, FEWER, SCOPE, factors_printed, verdict_counts
 from lightning_tfm.report.wording.verdict_words import WORDS, Verdict
 
 SEEDS = "mean ± standard deviation (n-1); of PPL the geometric mean, ± of its logarithms in percent"
 
 
-def beside_ppl(report: Summary) -> list[Metric]:
-    """What is printed after perplexity and the nll per word."""
-    return [METRICS[name] for name in report.metrics if name not in (PPL.name, WORD.name)]
+MEANT = (
+    "NLL per word and per character is in nats, over the raw references: words are what white space separates, "
+    "characters Unicode code points; the ends of sentences are in the sum and count as neither"
+)
+OF_BYTES = MEANT.replace("character ", "byte ").replace("characters Unicode code points", "bytes as in UTF-8")
+MEANINGS = (MEANT, OF_BYTES)
 
 
-def signatures(report: Summary) -> list[str]:
+def signature_notes(report: Summary) -> list[str]:
     """What the scores of translations are, their signatures."""
-    found = {OF_TEXT.name: report.signature} if report.signature else {}
-    return [f"{METRICS[name].label} is {said}" for name, said in (found | (report.signatures or {})).items()]
+    every = {OF_TEXT.name: report.signature} if report.signature else {}
+    every |= report.signatures or {}
+    return [f"{METRICS[name].label} is {signature}" for name, signature in every.items()]
 
 
 def sections_in_text(report: Summary) -> list[Block]:
@@ -41,15 +44,47 @@ def sections_in_text(report: Summary) -> list[Block]:
 
 def untested_notes(report: Summary, by_nll: bool = True) -> list[str]:
     """What the numbers are, and why cells are empty. Without the notes of columns that are not shown."""
-    found = ["dev PPL is per token, end token included" + "".join(f"; {x}" for x in signatures(report))]
-    found += [note for note in nll_per_word.notes(report) if by_nll or note not in nll_per_word.MEANINGS]
-    found += columns.size_notes(report.scale, report.rows) + columns.constants_note(report.rows)
-    if len(report.seeds) > 1:
-        found.append(f"{len(report.seeds)} seeds: {SEEDS}")
-    return found + common_notes(report) + twins(report.rows) + elsewhere(report.rows) + left_out(report.rows)
+    return [
+        "dev PPL is per token, end token included" + "".join(f"; {x}" for x in signature_notes(report)),
+        *(note for note in nll_notes(report) if by_nll or note not in MEANINGS),
+        *columns.size_notes(report.scale, report.rows),
+        *columns.constants_note(report.rows),
+        *[f"{len(report.seeds)} seeds: {SEEDS}"] * (len(report.seeds) > 1),
+        *row_notes(report),
+        *empty_cell_notes(report.rows),
+    ]
 
 
-def left_out(rows: Sequence[SummaryRow]) -> list[str]:
+def row_notes(report: Summary) -> list[str]:
+    """Scores and rows left aside, rows that are other rows, and what others print of them."""
+    return [*common_notes(report), *twin_notes(report.rows), *elsewhere_notes(report.rows)]
+
+
+def nll_notes(report: Summary) -> list[str]:
+    """What they are, and which rows are compared by them; empty where no row has any."""
+    notes = [OF_BYTES if BYTE in nll_metrics(report.rows) else MEANT] * bool(nll_metrics(report.rows))
+    if report.foreign:
+        whose = f"{', '.join(report.foreign)} {'has' if len(report.foreign) == 1 else 'have'}"
+        notes.append(
+            f"{whose} another vocabulary than {report.to}: perplexities per token are NOT comparable between them, so "
+            "they are compared by "
+            + " and ".join(["NLL per reference word", *(m.label for m in printed_metrics(report.rows) if m.counted)])
+        )
+    return notes
+
+
+def reference_note(report: Summary) -> list[str]:
+    """That differences are not to base, where they are not; empty where they are."""
+    if report.reference is None:
+        return []
+    paper = ", the paper's too" if columns.of_the_paper(report.rows) else ""
+    return [
+        f"differences, p and verdicts are to the row {report.reference}, NOT to base{paper}; changes are to base",
+        "p and verdicts hold for a reference that was named before the results were seen, not for the best row of them",
+    ]
+
+
+def empty_cell_notes(rows: Sequence[SummaryRow]) -> list[str]:
     """Why cells are empty: a line for each reason, with the row and seed of every cell."""
     cells: dict[str, list[str]] = {}
     for row in rows:
@@ -58,12 +93,11 @@ def left_out(rows: Sequence[SummaryRow]) -> list[str]:
     return [f"{why}: {', '.join(names)}" for why, names in cells.items()]
 
 
-def twins(rows: Sequence[SummaryRow]) -> list[str]:
+def twin_notes(rows: Sequence[SummaryRow]) -> list[str]:
     """A sentence on the rows that are other rows, none where there are none."""
-    said = [f"{row.name} is {row.same_as}" for row in rows if row.same_as]
-    return [f"{', '.join(said)}: the same runs, so no comparison of {'its' if len(said) == 1 else 'their'} own"] * bool(
-        said
-    )
+    twins = [f"{row.name} is {row.same_as}" for row in rows if row.same_as]
+    own = "its own" if len(twins) == 1 else "their own"
+    return [f"{', '.join(twins)}: the same runs, so no comparison of {own}"] * bool(twins)
 
 
 def scale_notes(report: Summary) -> list[str]:
@@ -89,13 +123,13 @@ def outdated_notes(report: Summary) -> list[str]:
     ]
 
 
-def elsewhere(rows: Sequence[SummaryRow]) -> list[str]:
+def elsewhere_notes(rows: Sequence[SummaryRow]) -> list[str]:
     """What others print of the rows' changes: a line for each source, its rows first."""
-    found: dict[str, list[str]] = {}
+    by_source: dict[str, list[str]] = {}
     for row in rows:
         if row.elsewhere:
-            found.setdefault(row.elsewhere, []).append(row.called)
-    return [f"{', '.join(names)}, elsewhere: {said}" for said, names in found.items()]
+            by_source.setdefault(row.elsewhere, []).append(row.called)
+    return [f"{', '.join(names)}, elsewhere: {source}" for source, names in by_source.items()]
 
 
 # --- the words of a report ---
@@ -103,31 +137,31 @@ def elsewhere(rows: Sequence[SummaryRow]) -> list[str]:
 
 def to_words(report: Summary, width: int) -> str:
     """For the terminal, below the table: the verdicts in each metric, and the claims."""
-    lines = _untested(report) or [*word_counts(report), *map(claim_line, report.claims)]
-    told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
+    lines = _untested(report) or [*verdict_count_lines(report), *map(claim_line, report.claims)]
+    text = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
     rest = sections_in_text(report)
-    return told + (f"\n{terminal.to_text(rest, width)}" if rest else "")
+    return text + (f"\n{terminal.to_text(rest, width)}" if rest else "")
 
 
 def _untested(report: Summary) -> list[str]:
     """Why no row has a verdict, and what gives it one; empty where any has."""
-    found = [found for row in report.rows for metric in report.metrics if (found := row.metric(metric).difference)]
-    if not found or any(one.verdict != Verdict.UNTESTABLE for one in found):
+    differences = [d for row in report.rows for metric in report.metrics if (d := row.metric(metric).difference)]
+    if not differences or any(d.verdict != Verdict.UNTESTABLE for d in differences):
         return []
-    if any(FEWER not in one.why for one in found):
-        return [untested(report)]
+    if any(FEWER not in d.why for d in differences):
+        return [why_untested(report)]
     first = min(report.seeds)
     more = f"--seeds {first}-{first + statistics.LEAST - 1} gives every row a verdict; finished runs are not repeated."
-    return [untested(report), more]
+    return [why_untested(report), more]
 
 
-def word_counts(report: Summary) -> list[str]:
+def verdict_count_lines(report: Summary) -> list[str]:
     """How often each verdict occurs, by metric."""
     lines = []
     for metric in report.metrics:
-        found = verdict_counts(report.rows, metric)
-        parts = [f"{n} {WORDS[word].shown}" for word, n in found.items()]
-        rows = plural(sum(found.values()), "row")
+        counts = verdict_counts(report.rows, metric)
+        parts = [f"{n} {WORDS[word].shown}" for word, n in counts.items()]
+        rows = plural(sum(counts.values()), "row")
         lines.append(f"{METRICS[metric].label}, {rows}: {'; '.join(parts) or 'none'} ({SCOPE})")
     return lines
 
@@ -147,10 +181,15 @@ def claim_line(claim: ClaimSummary) -> str:
 
 def brief_notes(report: Summary) -> list[str]:
     """Below the tables with tests in a terminal."""
-    notes = [*base_apart(report), *reference.reference_note(report), *nll_per_word.notes(report)]
+    notes = [*base_apart(report), *reference_note(report), *nll_notes(report)]
     notes.append(f"{SEEDS}; marginal {report.level} % intervals; verdicts use p (BH), over the rows of a metric")
     notes += columns.size_notes(report.scale, report.rows, brief=True)
-    notes += [*common_notes(report), *twins(report.rows), *phrases(report.rows), *left_out(report.rows)]
+    notes += [
+        *common_notes(report),
+        *twin_notes(report.rows),
+        *outlier_clauses(report.rows),
+        *empty_cell_notes(report.rows),
+    ]
     return notes + [line for one, found in findings(report) for line in one.brief(found, report)]
 
 
@@ -158,20 +197,22 @@ def tested_notes(report: Summary) -> list[str]:
     """Below the table with tests."""
     notes = [
         *base_apart(report),
-        *reference.reference_note(report),
-        *nll_per_word.notes(report),
+        *reference_note(report),
+        *nll_notes(report),
         f"{SEEDS}; intervals are marginal {report.level} % ones; verdicts use p (BH), "
         "corrected over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; "
-        + ("; ".join(signatures(report)) or f"{OF_TEXT.label} is not known yet" * (OF_TEXT.name in report.metrics)),
-        *word_counts(report),
+        + (
+            "; ".join(signature_notes(report)) or f"{OF_TEXT.label} is not known yet" * (OF_TEXT.name in report.metrics)
+        ),
+        *verdict_count_lines(report),
     ]
     notes += [BIAS] * factors_printed(report.rows)
     if report.looks is not None:
         notes.append(f"{interim_note(report)}; p is corrected for that too, intervals are at {report.level} %")
     notes += scale_notes(report)
-    notes += common_notes(report) + twins(report.rows) + elsewhere(report.rows)
+    notes += row_notes(report)
     notes += [line for one, found in findings(report) for line in one.notes(found, report)]
     notes += map(claim_line, report.claims)
     about = f" (more than {FAR:g} median absolute deviations above the median; they stay in every number)"
-    notes += [f"{phrase}{about}" for phrase in phrases(report.rows)]
+    notes += [f"{phrase}{about}" for phrase in outlier_clauses(report.rows)]
     return notes + [f"{row.name}, seed {seed}: {why}" for row in report.rows for seed, why in row.missing.items()]

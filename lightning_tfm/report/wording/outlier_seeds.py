@@ -22,31 +22,31 @@ NAMED = 4
 """others that are named"""
 
 
-def far_above(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]]:
+def outlier_seeds(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]]:
     """row -> its seeds far above its median. `log_ppl`: row -> seed -> log PPL."""
     rows = {row: seeds for row, seeds in log_ppl.items() if len(seeds) >= LEAST}
     middle = {row: median(seeds.values()) for row, seeds in rows.items()}
     spread = {row: median(abs(x - middle[row]) for x in seeds.values()) for row, seeds in rows.items()}
     typical = median(spread.values()) if spread else 0.0
-    found = {row: FAR * max(spread[row], typical) for row in rows}
-    return {row: [s for s, x in seeds.items() if x - middle[row] > found[row] > 0] for row, seeds in rows.items()}
+    limit = {row: FAR * max(spread[row], typical) for row in rows}
+    return {row: [s for s, x in seeds.items() if x - middle[row] > limit[row] > 0] for row, seeds in rows.items()}
 
 
-def phrases(rows: Sequence[SummaryRow]) -> list[str]:
+def outlier_clauses(rows: Sequence[SummaryRow]) -> list[str]:
     """Clauses on all of them, a seed that is far above in `MANY` rows or more in its own clause."""
     by_seed: dict[int, list[str]] = {}
     for row in rows:
         for seed in row.far_above:
             by_seed.setdefault(seed, []).append(row.called)
     many = {seed: names for seed, names in by_seed.items() if len(names) >= MANY}
-    found = [f"seed {seed} is far above the others in {len(names)} rows" for seed, names in many.items()]
+    clauses = [f"seed {seed} is far above the others in {len(names)} rows" for seed, names in many.items()]
     rest = [f"{seed} of {name}" for seed, names in by_seed.items() if seed not in many for name in names]
     if rest:
-        one = len(rest) == 1
+        single = len(rest) == 1
         more = f" and {len(rest) - NAMED} more" * (len(rest) > NAMED)
-        lie = "is far above the others of its row" if one else "are far above the others of their rows"
-        found.append(f"seed{'s' * (not one)} {', '.join(rest[:NAMED])}{more} {lie}")
-    return found
+        lie = "is far above the others of its row" if single else "are far above the others of their rows"
+        clauses.append(f"seed{'s' * (not single)} {', '.join(rest[:NAMED])}{more} {lie}")
+    return clauses
 
 
 def outlier_note(row: SummaryRow) -> str:

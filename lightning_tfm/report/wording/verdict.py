@@ -66,7 +66,7 @@ class RowVerdict:
     """d / P with the interval of d, where the two have a common unit; the printed number is taken as exact"""
 
 
-def clear(paper: float, metric: str) -> bool:
+def is_clear(paper: float, metric: str) -> bool:
     """Whether a printed difference is more than the noise of single runs."""
     return abs(paper) > METRICS[metric].clear
 
@@ -76,7 +76,6 @@ def judge(
     paper: float | None,
     metric: str | Metric,
     full_size: bool,
-    alpha: float = ALPHA,
     to: str = "base",
 ) -> RowVerdict:
     """`paper`: the paper's difference to base (log PPL or BLEU), None where it prints no number; `to`: the row that
@@ -87,11 +86,11 @@ def judge(
     if evidence.untested:
         few = min(evidence.n, evidence.n_base) < statistics.LEAST
         return RowVerdict(Verdict.UNTESTABLE if few else Verdict.UNDECIDED, evidence.untested)
-    found, e = evidence.p < alpha, evidence
+    found, e = evidence.p < ALPHA, evidence
     if paper is None:
         if found:
             return RowVerdict(Verdict.BETTER if of.better(float(e.estimate)) else Verdict.WORSE, f"differs from {to}")
-        if e.equivalent < alpha:
+        if e.equivalent < ALPHA:
             return RowVerdict(Verdict.EQUAL, f"inside ± {_region(of)} of {to}", f"± {_region(of)}")
         return _undecided(e, "no difference found")
     if abs(paper) > of.clear:
@@ -105,7 +104,7 @@ def judge(
         return RowVerdict(
             Verdict.UNCLEAR, f"differs from {to}; the paper's difference is within the noise of single runs"
         )
-    if e.equivalent < alpha and (full_size or of.same_unit):
+    if e.equivalent < ALPHA and (full_size or of.same_unit):
         return RowVerdict(Verdict.NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
     return _undecided(e, "neither a difference nor its absence shown")
 
@@ -120,7 +119,7 @@ def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_siz
         return RowVerdict(word, f"differs from {to}; {of.label} here and in the paper have no common unit")
     lower, upper = sorted((e.lower / paper, e.upper / paper))
     factor = Interval(float(e.estimate) / paper, lower, upper)
-    told = f"× {_factor(float(e.estimate) / paper)} {interval(lower, upper, _factor)}"
+    ratio = f"× {_factor(float(e.estimate) / paper)} {interval(lower, upper, _factor)}"
     if found and (e.estimate > 0) != (paper > 0):
         return RowVerdict(
             Verdict.CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor
@@ -129,12 +128,12 @@ def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_siz
         compatible, resolved = agrees(e, paper, of.sigma or 0.0)
         if compatible and resolved:
             return RowVerdict(
-                Verdict.REPRODUCED, f"differs from {to} as in the paper, in direction and size", told, factor
+                Verdict.REPRODUCED, f"differs from {to} as in the paper, in direction and size", ratio, factor
             )
-        beside = "size unclear" if compatible else told
+        beside = "size unclear" if compatible else ratio
         return RowVerdict(Verdict.SAME_DIRECTION, f"differs from {to} in the paper's direction", beside, factor)
     if full_size and e.half < SMALLER_ALPHA:
-        return RowVerdict(Verdict.SMALLER, "no difference found, and less than half of the printed one", told, factor)
+        return RowVerdict(Verdict.SMALLER, "no difference found, and less than half of the printed one", ratio, factor)
     return _undecided(e, "no difference found", factor)
 
 
@@ -166,7 +165,7 @@ FALSE = {
 studies of five seeds or more in which it was said 20 times (benchmarks/results/words.txt)"""
 
 
-def phrase(difference: "Difference") -> str:
+def verdict_phrase(difference: "Difference") -> str:
     """A word with what belongs beside it."""
     word, beside = WORDS[difference.verdict].shown, difference.beside
     return f"{word} ({beside})" if difference.verdict == Verdict.DIVERGED else ", ".join(filter(None, [word, beside]))
@@ -175,14 +174,14 @@ def phrase(difference: "Difference") -> str:
 def verdict_counts(rows: "Sequence[SummaryRow]", metric: str) -> dict[str, int]:
     """How often each verdict occurs in the report's rows."""
     differences = [row.metric(metric).difference for row in rows]
-    found = [difference.verdict for difference in differences if difference]
-    return {word: found.count(word) for word in Verdict if word in found}
+    verdicts = [difference.verdict for difference in differences if difference]
+    return {word: verdicts.count(word) for word in Verdict if word in verdicts}
 
 
 def factors_printed(rows: "Sequence[SummaryRow]") -> bool:
     """Whether d / P is shown beside a word that was found, so that `BIAS` belongs there too."""
-    found = [d for row in rows for metric in PRINTED if (d := row.metric(metric).difference)]
-    return any(d.verdict in (Verdict.REPRODUCED, Verdict.SAME_DIRECTION) and d.beside.startswith("×") for d in found)
+    every = [d for row in rows for metric in PRINTED if (d := row.metric(metric).difference)]
+    return any(d.verdict in (Verdict.REPRODUCED, Verdict.SAME_DIRECTION) and d.beside.startswith("×") for d in every)
 
 
 def _region(metric: Metric) -> str:
@@ -192,9 +191,9 @@ def _region(metric: Metric) -> str:
 
 def _undecided(e: Evidence, why: str, factor: "Interval | None" = None) -> RowVerdict:
     if math.isinf(e.needed) or math.isnan(e.needed):
-        said, beside = f"more than {MOST} seeds", f"> {MOST} seeds"
+        seeds, beside = f"more than {MOST} seeds", f"> {MOST} seeds"
     else:
-        said = beside = f"about {e.needed:.0f} seeds"
+        seeds = beside = f"about {e.needed:.0f} seeds"
     return RowVerdict(
-        Verdict.UNDECIDED, f"{why}; {said} would be needed if the difference is as estimated", beside, factor
+        Verdict.UNDECIDED, f"{why}; {seeds} would be needed if the difference is as estimated", beside, factor
     )

@@ -15,14 +15,14 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import MINUS
 from lightning_tfm.queue.rows import hide
-from lightning_tfm.report.across.comparison import compare, compared, minus, two_sided
-from lightning_tfm.report.across.long import check_same_texts, incomparable, long, metrics_of
+from lightning_tfm.report.across.comparison import changes_between, compare, difference_of
+from lightning_tfm.report.across.long_table import check_same_texts, long_table, metrics_of, why_incomparable
 from lightning_tfm.report.across.wording import interval
-from lightning_tfm.report.build import make
 from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import Estimate
+from lightning_tfm.report.study_report import make
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study_file import save
 from tests.golden.synthetic import write_looks
@@ -65,7 +65,7 @@ def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     assert reverse["difference of differences"] == pytest.approx(-ppl["difference of differences"])
     assert reverse["verdict"] == "shrinks"
 
-    lines, _ = long(reports)
+    lines, _ = long_table(reports)
     assert list(lines) == ["row", "study", "metric", "n", "estimate", "se", "df", "lower", "upper", "p"]
     d = reports[1].summary.rows[1].ppl.difference
     line = lines[(lines.row == "A-h1") & (lines.study == "other") & (lines.metric == "ppl")].iloc[0]
@@ -215,7 +215,7 @@ def test_where_nothing_differs_one_study_in_twenty_at_most_finds_anything(spread
         d = statistics.compare(y.mean(-1), y.var(-1, ddof=1), np.full(rows, n), noise)
         sides.append(Estimate(d.estimate[:, 1:], d.se[:, 1:], d.df[:, 1:]))
     one, other = sides
-    hits = (benjamini_hochberg(two_sided(minus(other, one))) < 0.05).any(-1).mean()
+    hits = (benjamini_hochberg(difference_of(other, one).two_sided) < 0.05).any(-1).mean()
     assert hits < 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies), hits
     print(f"{hits:.3f}")
 
@@ -236,7 +236,9 @@ def test_where_there_is_no_test_it_says_why(changed, why):
     lines = [{"row": row, "study": study} | known for row in "ab" for study in ("one", "other")]
     lines[1] |= changed | ({"study": "nobody"} if why == "no such row" else {})
     lines[0] |= {"se": 0.0} if why == "equal seeds" else {}
-    both = compared(pd.DataFrame(lines).astype({"estimate": float, "se": float, "df": float, "p": float, "n": float}))
+    both = changes_between(
+        pd.DataFrame(lines).astype({"estimate": float, "se": float, "df": float, "p": float, "n": float})
+    )
     line = both[(both.row == "a") & (both.study == "other")].iloc[0]
     assert line.verdict == why and np.isnan(line.p_BH) == (why != "cannot tell")
     assert np.isnan(line.low) == (why not in ("cannot tell", "not testable"))
@@ -269,7 +271,7 @@ def test_rows_that_follow_base_are_the_same_change_over_bases_of_other_sizes():
         return replace(summary_row("C-N2"), change={"model.N": depth}, **more)
 
     def told(a, b):
-        return incomparable("C-N2", {"a": a, "b": b}, {"a": {"C-N2": a}, "b": {"C-N2": b}})
+        return why_incomparable("C-N2", {"a": a, "b": b}, {"a": {"C-N2": a}, "b": {"C-N2": b}})
 
     third = {"ties": {"model.N": {"of_base": "1/3"}}}
     assert told(row(2, **third), row(1, **third)) == ""

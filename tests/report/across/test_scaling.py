@@ -17,12 +17,12 @@ from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Miniature
 from lightning_tfm.errors import UserError
-from lightning_tfm.report.across.comparison import shifts
-from lightning_tfm.report.across.meta_analysis import pool, random_effects
-from lightning_tfm.report.across.scaling import PRIOR, exponent, ladder, predicted
-from lightning_tfm.report.build import make
+from lightning_tfm.report.across.comparison import shift_verdicts
+from lightning_tfm.report.across.meta_analysis import meta_analysis, random_effects
+from lightning_tfm.report.across.scaling import PRIOR, exponent, prediction, scaling_study
 from lightning_tfm.report.charts.forest_picture import wide
 from lightning_tfm.report.render.every_format import render
+from lightning_tfm.report.study_report import make
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from tests.helpers.studies import BASE, Generator
 
@@ -53,7 +53,7 @@ def test_the_paper_s_size_lies_in_its_interval_as_often_as_it_says(scales, own):
         seen = truth[:-1] + rng.normal(0, se, truth[:-1].shape)
         found = exponent(seen, np.full(seen.shape, se**2), log_N, PRIOR["size"])
         for row in range(10):
-            there, error = predicted(seen[-1, row], se**2, TARGET - log_N[-1], found)
+            there, error = prediction(seen[-1, row], se**2, TARGET - log_N[-1], found)
             inside += abs(truth[-1, row] - there) <= stats.t.isf(0.05, found["degrees"]) * error
             total += 1
     assert 0.8 <= inside / total <= 0.98
@@ -77,7 +77,7 @@ def test_words(first, last, half, p, word):
     line = {"estimate_1": first, "lower_1": first - half, "upper_1": first + half}
     line |= {"estimate": last, "lower": last - half, "upper": last + half}
     line |= {"low": change - 1.4 * half, "high": change + 1.4 * half, "p_BH": p}
-    assert shifts(pd.DataFrame([line]).astype(float)).tolist() == [word]
+    assert shift_verdicts(pd.DataFrame([line]).astype(float)).tolist() == [word]
 
 
 @pytest.fixture
@@ -122,25 +122,25 @@ def test_a_ladder_by_the_command(scales, capsys):
 def test_scales_must_differ_and_base_must_be_there(scales):
     report = make("small", scales)
     with pytest.raises(UserError, match="needs studies of several scales"):
-        ladder([report, report], 65e6)
+        scaling_study([report, report], 65e6)
     Generator(scales, ["base", "A-h1"], [11, 12], "empty", base=BASE).write_all(skip=[("base", 11), ("base", 12)])
     with pytest.raises(UserError, match="no row has an interval in all of"):
-        ladder([report, make("empty", scales)], 65e6)
+        scaling_study([report, make("empty", scales)], 65e6)
 
 
 def test_it_says_what_else_than_the_scale_is_not_the_same(scales):
     """Of another text, or other pieces in a step, a change is not one of scale."""
-    assert ladder([make("small", scales), make("large", scales)], 65e6).found["apart"] == []
+    assert scaling_study([make("small", scales), make("large", scales)], 65e6).found["apart"] == []
     other = replace(BASE, training=replace(BASE.training, tokens=400), miniature=Miniature(width=4, depth=2, steps=500))
     made = Generator(scales, ["base", "A-h1"], [21, 22], "other", base=other)
     made.write_all({"A-h1": 0.1})
-    found = ladder([make("small", scales), make("other", scales)], 65e6)
+    found = scaling_study([make("small", scales), make("other", scales)], 65e6)
     assert found.found["apart"] == ["other: training.tokens is 400, small has 800"]
     assert "not of scale alone" in " ".join(render(found, "text").split())
     seen = {row.name: made.study.seeds for row in made.study.rows}
     file = scales / "studies/other/looks.json"
     file.write_bytes(to_json(looks_to_json(Course(late(2, 3), [Look(seen)], None))))
-    (said,) = ladder([make("small", scales), make("other", scales)], 65e6).found["apart"]
+    (said,) = scaling_study([make("small", scales), make("other", scales)], 65e6).found["apart"]
     assert said.endswith("; its seeds were added after looking, which p is not corrected for here")
 
 
@@ -254,7 +254,7 @@ def texts(tmp_path):
 
 
 def pooled(root, kinds=None):
-    return pool([make(f"s{k}", root) for k in range(4)], kinds)
+    return meta_analysis([make(f"s{k}", root) for k in range(4)], kinds)
 
 
 def test_words_are_over_corpora(texts):
@@ -312,4 +312,4 @@ def test_a_pool_for_programs(texts, capsys):
 
 def test_fewer_than_three_studies_say_nothing_of_an_unseen_one(texts):
     with pytest.raises(UserError, match="takes 3 studies, 2 given"):
-        pool([make(f"s{k}", texts) for k in range(2)])
+        meta_analysis([make(f"s{k}", texts) for k in range(2)])

@@ -25,7 +25,7 @@ from lightning_tfm.report.analyses.agreement import (
     rank_correlation,
     read_at,
 )
-from lightning_tfm.report.build import make, write_table
+from lightning_tfm.report.study_report import make, write_table
 from lightning_tfm.study.rows import Paper, all_rows
 from tests.helpers.studies import Generator, own_row
 
@@ -258,7 +258,9 @@ def test_the_terminal_table_ends_with_one_line(study, capsys):
 def test_who_waits_at_a_terminal_is_told_at_once_what_is_read(study, capsys, monkeypatch, verb):
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        monkeypatch.setattr("lightning_tfm.report.build.collect", lambda *_: 1 / 0)  # what takes long has not begun
+        monkeypatch.setattr(
+            "lightning_tfm.report.study_report.collect", lambda *_: 1 / 0
+        )  # what takes long has not begun
         with pytest.raises(ZeroDivisionError):
             main([verb, study.study.name, "--out", str(study.root), "--format", "markdown"])
         assert capsys.readouterr().err == f"reading {study.study.name}\n" * terminal

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, crossing, mean_curve, multiplier, times
-from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.report.row import Multiplier
-from lightning_tfm.report.tables.data_lines import lines as lines_of
+from lightning_tfm.report.study_report import make, render_table, write_table
+from lightning_tfm.report.tables.data_lines import table_lines as lines_of
 from lightning_tfm.report.tables.extra_columns import FACTS
-from lightning_tfm.report.tables.paper_table import to_latex
+from lightning_tfm.report.tables.paper_table import paper_latex
 from lightning_tfm.study.rows import load_rows
 from tests.helpers.studies import Generator, own_row, write_lines
 
@@ -124,7 +124,7 @@ def test_every_view_has_it(study, tmp_path):
     assert rows["C-N4"].worth_flops.estimate == pytest.approx(rows["C-N4"].worth.estimate * price)
     printed = str(worth)
     assert printed in report.render("markdown") and printed in report.render("html")
-    assert printed in to_latex(report.summary)
+    assert printed in paper_latex(report.summary)
     lines = {line["row"]: line for line in csv.DictReader(io.StringIO(report.render("csv")))}
     assert float(lines["A-h1"]["worth"]) == worth.estimate and float(lines["A-h1"]["worth upper"]) == worth.upper
     assert lines["base"]["worth"] == "" and float(lines["C-N4"]["worth flops"]) > 0

@@ -16,7 +16,7 @@ from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.prepare_data_rows import raw_fingerprint, rows_data
-from lightning_tfm.report.build import make, render_table, untested, write_table
+from lightning_tfm.report.study_report import make, render_table, table_without_tests, write_table
 from lightning_tfm.study.rows import load_rows
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import from_plain, load_as, save
@@ -99,7 +99,10 @@ def test_programs_and_pictures_have_them(report, made):
     assert float(first[heads.index("nll per word mean")]) == pytest.approx(rows_of(report)["base"].word.mean)
     small = list(csv.DictReader(report.render("csv").splitlines()))[1]
     assert small["nll per word difference verdict"] == "worse" and small["ppl difference verdict"] == "not comparable"
-    found, plain = json.loads(report.render("json")), json.loads(render_table(untested(made.study, made.root), "json"))
+    found, plain = (
+        json.loads(report.render("json")),
+        json.loads(render_table(table_without_tests(made.study, made.root), "json")),
+    )
     assert found["other pieces"] == plain["other pieces"] == ["small", "less"]
     assert found["rows"][1]["nll per word"]["difference"]["verdict"] == "worse"
     drawn = set(re.findall(r'class="series [^"]*" data-row="(\w+)"', report.render("html")))

@@ -10,9 +10,9 @@ import pytest
 
 from lightning_tfm.report.analyses import factors
 from lightning_tfm.report.analyses.factors import Effect
-from lightning_tfm.report.build import make
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
+from lightning_tfm.report.study_report import make
 from lightning_tfm.study.sequential import Course, Look, late
 from tests.golden.synthetic import GRID, combination, grid, write_looks
 from tests.helpers.studies import BASE, Generator, ablation, own_row

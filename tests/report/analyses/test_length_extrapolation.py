@@ -11,10 +11,10 @@ from lightning_tfm.report.analyses import length_extrapolation
 from lightning_tfm.report.analyses.length_extrapolation import ANALYSIS
 from lightning_tfm.report.analyses.length_extrapolation_statistics import CARRIES, FALLS_OFF, IN_PART, SUPPORTED, judged
 from lightning_tfm.report.blocks import Widest
-from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.charts.panels import row_classes
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.row import Interval
+from lightning_tfm.report.study_report import make, render_table
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.sequential import Course, Look, late
 from tests.golden.synthetic import LIMIT, RISES, beyond, write_looks

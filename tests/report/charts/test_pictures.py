@@ -17,7 +17,6 @@ from lightning_tfm.plural_words import MINUS
 from lightning_tfm.report import archive
 from lightning_tfm.report.analyses import architecture, attention, head_ablation, layer_table, softmax
 from lightning_tfm.report.analyses.quality import quality
-from lightning_tfm.report.build import make
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, below, draw
 from lightning_tfm.report.charts.curves import POINTS, curves, falls, thin_steps
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
@@ -25,6 +24,7 @@ from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import Scale, figure, label, stacked, standing_alone, tag, tick_text
 from lightning_tfm.report.pages import shared, translations
 from lightning_tfm.report.render.text import to_text
+from lightning_tfm.report.study_report import make
 from lightning_tfm.report.tables.extra_columns import FACTS
 from lightning_tfm.report.wording.headline import headline
 from lightning_tfm.study.rows import all_rows, apply, load_rows

@@ -7,8 +7,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from lightning_tfm.report import archive
-from lightning_tfm.report.build import make
-from lightning_tfm.report.searches import trials as search
+from lightning_tfm.report.searches import search_report as search
+from lightning_tfm.report.study_report import make
 from lightning_tfm.study.rows import all_rows
 from tests.helpers.calling import ROOT
 from tests.helpers.studies import Generator, write_search

@@ -19,8 +19,8 @@ import lightning_tfm.report
 from lightning_tfm.cli.main import main
 from lightning_tfm.cli.output import OF_REPORTS
 from lightning_tfm.report import archive
-from lightning_tfm.report.build import make
 from lightning_tfm.report.pages.document import environment
+from lightning_tfm.report.study_report import make
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.rows import Paper, Row
 from tests.helpers.studies import Generator, own_row, write_json

@@ -15,10 +15,10 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.storages.join import MORE
 from lightning_tfm.report import sequential
-from lightning_tfm.report.build import look, make
-from lightning_tfm.report.sequential import further, hopeless_rows, open_rows, over_looks
+from lightning_tfm.report.sequential import evidence_over_looks, futile_rows, next_course, open_rows
 from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.stats.statistics import LEAST
+from lightning_tfm.report.study_report import look, make
 from lightning_tfm.report.wording.claims import ClaimSummary, Finding
 from lightning_tfm.study.sequential import BUDGET, FIRST, Course, Look, Plan, late, linear, looks_to_json, read_looks
 from lightning_tfm.study.study_file import file_of, folder_of
@@ -64,10 +64,10 @@ def test_a_row_rejected_at_any_look_stays_rejected():
     def found(p, estimate=1.0):
         return {("a", "ppl"): Evidence(estimate, 0.2, 5.0, 3, 3, p=p, holm=2 * p, equivalent=p, half=p)}
 
-    kept = over_looks([found(0.01), found(0.2)])["a", "ppl"]
+    kept = evidence_over_looks([found(0.01), found(0.2)])["a", "ppl"]
     assert (kept.p, kept.holm, kept.equivalent, kept.half) == (0.01, 0.02, 0.01, 0.01)
-    assert over_looks([found(math.nan), found(0.2)])["a", "ppl"].p == 0.2
-    assert over_looks([found(0.01, -1.0), found(0.2)])["a", "ppl"].p == 0.2  # it pointed the other way
+    assert evidence_over_looks([found(math.nan), found(0.2)])["a", "ppl"].p == 0.2
+    assert evidence_over_looks([found(0.01, -1.0), found(0.2)])["a", "ppl"].p == 0.2  # it pointed the other way
 
 
 def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
@@ -134,21 +134,21 @@ def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():
     claims = [ClaimSummary("", "undecided", None, [claimed, certain]), ClaimSummary("", "supported", None, [found])]
     made = summary(rows, claims)
     assert open_rows(made) == ["claimed", "likely", "alone"]
-    assert hopeless_rows(made) == ["hopeless"]
+    assert futile_rows(made) == ["hopeless"]
 
 
 def test_the_next_look_asks_for_its_seeds_of_base_and_of_open_rows_with_results():
     asked = {"base": [1, 2, 3], "a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}
     words = {"base": "", "a": "reproduced", "b": "undecided", "c": "not testable"}
     made = summary([summary_row(name, word, base=name == "base") for name, word in words.items()])
-    assert further(Course(late(3, 8), [Look(asked)], None), made, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
+    assert next_course(Course(late(3, 8), [Look(asked)], None), made, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
     course = Course(linear(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
     assert course.looks[-1].seeds["b"] == [1, 3]
-    more = further(course, made, asked, [1, 2, 3, 4])
+    more = next_course(course, made, asked, [1, 2, 3, 4])
     assert more.asked == asked | {"base": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
-    assert further(more.looked(more.asked), made, more.asked, [1, 2, 3, 4]).asked is None
+    assert next_course(more.looked(more.asked), made, more.asked, [1, 2, 3, 4]).asked is None
     without_base = Course(linear(3, 4), [], asked).looked(asked | {"base": []})
-    assert further(without_base, made, asked, [1, 2, 3, 4]).asked is None
+    assert next_course(without_base, made, asked, [1, 2, 3, 4]).asked is None
 
 
 # --- `--seeds auto`: rounds and looks, with runs that are written instead of trained ---

@@ -10,10 +10,10 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.report import archive
-from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.render.latex import latex
+from lightning_tfm.report.study_report import make, write_table
 from lightning_tfm.report.tables.columns import COLUMNS, SYMBOLS
-from lightning_tfm.report.tables.paper_table import TESTS, Layout, to_latex
+from lightning_tfm.report.tables.paper_table import TESTS, Layout, paper_latex
 from tests.golden import printed
 from tests.helpers.calling import ROOT
 from tests.helpers.studies import Generator, own_row
@@ -49,7 +49,7 @@ def lines_of(text):
 
 
 def test_change_spread_verdict_and_the_papers_numbers(report):
-    text = to_latex(report)
+    text = paper_latex(report)
     _, heads, base, h1, n2, learned, mine = lines_of(text)
     assert heads[0] == "row" and heads[-2:] == ["paper", r"$n$ \\"] and heads.count("paper") == 3
     row = next(r for r in report.rows if r.name == "C-N2")
@@ -65,10 +65,10 @@ def test_change_spread_verdict_and_the_papers_numbers(report):
 
 
 def test_what_can_be_asked_for(report):
-    bare = to_latex(report, Layout(tests="none", paper=False, caption="Mine.", label="tab:mine"))
+    bare = paper_latex(report, Layout(tests="none", paper=False, caption="Mine.", label="tab:mine"))
     assert r"\caption{Mine.}" in bare and r"\label{tab:mine}" in bare and "5.29" not in bare
     assert r"\Delta" not in bare and r"$\bullet$" not in bare
-    with_p = to_latex(report, Layout(tests="p"))
+    with_p = paper_latex(report, Layout(tests="p"))
     assert "$p$" in lines_of(with_p)[1] and r"$\bullet$" not in with_p
     for text in (bare, with_p):
         assert len({len(line) for line in lines_of(text)[1:]}) == 1
@@ -86,9 +86,9 @@ def test_the_verbs(made, capsys):
 
 def test_what_has_no_glyph_is_named(report):
     other = replace(report.rows[1], name="A-中-h1")  # and in a page of all views: tests/golden/made/own
-    text = to_latex(replace(report, rows=[report.rows[0], other]))
+    text = paper_latex(replace(report, rows=[report.rows[0], other]))
     assert "A-?-h1" in text and "% not in pdfTeX's default fonts, so ? stands for: 中" in text
-    assert "stands for" not in to_latex(report)
+    assert "stands for" not in paper_latex(report)
 
 
 def test_names_are_harmless():
@@ -112,8 +112,8 @@ def compiled(tables, folder):
 
 
 def test_pdftex_takes_it(made, report, tmp_path):
-    tables = [to_latex(report, Layout(tests=tests, paper=paper)) for tests in TESTS for paper in (True, False)]
-    tables.append(to_latex(write_table(made.study, made.root)))
+    tables = [paper_latex(report, Layout(tests=tests, paper=paper)) for tests in TESTS for paper in (True, False)]
+    tables.append(paper_latex(write_table(made.study, made.root)))
     wide, said = compiled(tables, tmp_path)
     assert not wide, f"wider than the page by {wide} pt"
     assert re.search(rf"Output written on t.pdf \({len(tables)} pages", said)
@@ -125,7 +125,7 @@ def test_published_studies_fit_the_page(name, tmp_path):
     """A grid with its effects, seven metrics, long fields, long words, the paper's numbers beside ours."""
     study, _, _ = archive.unpack(ROOT / f"experiments/results/{name}/records.tar.xz", tmp_path)
     summary = make(study, tmp_path).summary
-    tables = [to_latex(summary, Layout(tests=tests)) for tests in TESTS]
+    tables = [paper_latex(summary, Layout(tests=tests)) for tests in TESTS]
     wide, _ = compiled(tables, tmp_path)
     assert not wide, f"wider than the page by {wide} pt"
     heads = "".join(tables)
@@ -138,13 +138,13 @@ def test_published_studies_fit_the_page(name, tmp_path):
 def test_a_caption_explains_no_marks_where_there_are_none(generator):
     one = generator(["base", "A-h1"], [1])
     one.write_all()
-    assert "Benjamini" not in to_latex(make("made", one.root).summary, Layout(tests="verdict"))
+    assert "Benjamini" not in paper_latex(make("made", one.root).summary, Layout(tests="verdict"))
 
 
 def test_a_caption_has_at_most_three_lines_and_the_rest_stands_below(report):
     """170 mm at 10 points hold some 100 characters."""
     for tests in TESTS:
-        text = to_latex(report, Layout(tests=tests))
+        text = paper_latex(report, Layout(tests=tests))
         caption = re.search(r"\\caption\{(.*)\}\n", text)[1]
         assert len(re.sub(r"\\[A-Za-z]+|[${}\\]", "", caption)) <= 300, tests
         assert text.index(r"\end{tabular}") < text.index("geometric mean") and "marginal" not in text[-900:]

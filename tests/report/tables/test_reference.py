@@ -13,11 +13,10 @@ from scipy import stats
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.time_estimate import text as planned
-from lightning_tfm.report.build import make, render_table, untested, write_table
 from lightning_tfm.report.build_summary import summarise
-from lightning_tfm.report.sequential import further
-from lightning_tfm.report.tables.data_lines import lines
-from lightning_tfm.report.wording import reference
+from lightning_tfm.report.sequential import next_course
+from lightning_tfm.report.study_report import make, reference_row, render_table, table_without_tests, write_table
+from lightning_tfm.report.tables.data_lines import table_lines
 from lightning_tfm.study.rows import Paper, all_rows
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study_file import save
@@ -80,8 +79,8 @@ def test_beside_a_row_that_the_paper_does_not_print_nothing_of_the_papers_stands
 
 
 def test_base_and_a_row_that_is_another(made):
-    assert reference.reference_of(made.study, "base") is None and reference.reference_of(made.study, None) is None
-    assert reference.reference_of(made.study, "also-N2") == "C-N2"
+    assert reference_row(made.study, "base") is None and reference_row(made.study, None) is None
+    assert reference_row(made.study, "also-N2") == "C-N2"
     with pytest.raises(UserError, match=r"--reference=C-N3: no such row; the rows are base, A-h1, C-N2"):
         make(made.study.name, made.root, "C-N3")
 
@@ -181,7 +180,7 @@ def test_nor_by_looks_and_no_look_asks_for_them(pair):
         seen = {row.name: [1, 2, 3] for row in made.study.rows}
         course = Course(late(5, 8), [Look(seen)], None)
         summary = summarise(cells, course)
-        both.append((summary, further(course, summary, seen, list(range(1, 9)))))
+        both.append((summary, next_course(course, summary, seen, list(range(1, 9)))))
     (without, next_without), (with_twins, next_with) = both
     for row in without.rows:
         assert row == rows_by_name(with_twins)[row.name]
@@ -193,13 +192,13 @@ def test_nor_by_looks_and_no_look_asks_for_them(pair):
 def test_programs_are_told_so(pair):
     """What people read of it: tests/golden/made/own."""
     made = pair[1]
-    table, report = untested(made.study, made.root), make(made.study.name, made.root)
+    table, report = table_without_tests(made.study, made.root), make(made.study.name, made.root)
     assert [row.get("is") for row in json.loads(render_table(table, "json"))["rows"]][:3] == ["base", None, None]
-    same = {line["row"]: (line["is"], line["ppl difference verdict"]) for line in lines(report.summary)}
+    same = {line["row"]: (line["is"], line["ppl difference verdict"]) for line in table_lines(report.summary)}
     assert [same[row] for row in ("base", *(row.name for row in TWINS))] == [
         (None, None), ("base", None), ("A-h4", None), ("base", None),
     ]  # fmt: skip
-    to_h4 = {line["row"]: line for line in lines(make(made.study.name, made.root, "A-h4").summary)}
+    to_h4 = {line["row"]: line for line in table_lines(make(made.study.name, made.root, "A-h4").summary)}
     assert to_h4["A-h4"]["bleu difference verdict"] is None and to_h4["base"]["bleu difference verdict"]
     assert [text.splitlines()[1].split(",")[-1] for text in (render_table(table, "csv"), report.render("csv"))] == [
         "base"

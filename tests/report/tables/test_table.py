@@ -11,15 +11,15 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment
 from lightning_tfm.report.blocks import Column, Table
-from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.build_summary import tabulate
-from lightning_tfm.report.records import collect
+from lightning_tfm.report.records import collect_records
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.row import Difference, Scores, SummaryRow
+from lightning_tfm.report.study_report import make, render_table
 from lightning_tfm.report.tables import columns, extra_columns, of_the_paper
-from lightning_tfm.report.tables import views as table
-from lightning_tfm.report.tables.data_lines import lines
-from lightning_tfm.report.tables.paper_table import to_latex
+from lightning_tfm.report.tables import main_table as table
+from lightning_tfm.report.tables.data_lines import table_lines
+from lightning_tfm.report.tables.paper_table import paper_latex
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Machine, Measure, Missing, Seconds, to_plain
 from lightning_tfm.study.rows import all_rows
@@ -85,7 +85,7 @@ def study(tmp_path_factory):
 
 
 def table_of(made):
-    return tabulate(made.study, collect(made.study, made.root))
+    return tabulate(made.study, collect_records(made.study, made.root))
 
 
 def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study, monkeypatch):
@@ -94,12 +94,12 @@ def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study, monkeypatch):
     extra_columns.FACTS.append(added)
     try:
         built, report = table_of(study), make("made", study.root)
-        views = [render_table(built, "text", 200), render_table(built, "markdown"), to_latex(built)]
+        views = [render_table(built, "text", 200), render_table(built, "markdown"), paper_latex(built)]
         views += [report.render(kind) for kind in ("markdown", "latex", "html")]
         assert all("counted" in view and " of them" in view for view in views)
         csv = (render_table(built, "csv"), report.render("csv"))
         assert [view.splitlines()[0].split(",").count("body") for view in csv] == [1, 1]
-        assert [line["body"] for line in lines(report.summary)] == [7] * len(report.summary.rows)
+        assert [line["body"] for line in table_lines(report.summary)] == [7] * len(report.summary.rows)
     finally:
         extra_columns.FACTS.remove(added)
 
@@ -108,8 +108,8 @@ def test_a_class_of_the_users_is_not_cut_to_three_letters(study):
     base, name = table_of(study).rows[0], "tests.testing.schemes.Mine"
     changed = columns.columns_of([own_row("mine", {"model.positions": name})])
     row = replace(base, values=base.values | {"positions": name}, blank=[])
-    assert columns.brief(row, "positions") == name and changed["positions"] == ("model", "positions")
-    assert columns.brief(base, "positions") == "sin"
+    assert columns.narrow_value(row, "positions") == name and changed["positions"] == ("model", "positions")
+    assert columns.narrow_value(base, "positions") == "sin"
 
 
 def test_nothing_of_the_papers_stands_beside_rows_that_it_does_not_print(study):

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from lightning_tfm.cli.train.carry_out import _printed
-from lightning_tfm.report import build
+from lightning_tfm.report import study_report
 from lightning_tfm.report.analyses.agreement import LastEighth
 from lightning_tfm.report.analyses.factors import Effect, FactorSummary
 from lightning_tfm.report.analyses.training_setup import PAPER, Regime, notes
-from lightning_tfm.report.build import make
 from lightning_tfm.report.row import Difference, Percent, Scores
+from lightning_tfm.report.study_report import make
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
 from lightning_tfm.report.wording.notes import to_words
-from lightning_tfm.report.wording.outlier_seeds import far_above, phrases
+from lightning_tfm.report.wording.outlier_seeds import outlier_clauses, outlier_seeds
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.ratios import EPOCHS, UNIQUE, WARMUP
 from lightning_tfm.study.rows import Paper
@@ -157,12 +157,12 @@ def test_a_factorial_leads_with_its_fields_and_says_where_they_interact():
 def test_a_base_that_stands_apart_is_named_everywhere(generator, seeds, said):
     made = generator(["base", "A-h1", "A-h4", "A-h16"], [1, 2, 3, 4, 5])
     made.write_all()
-    report = build.make("made", made.root)
+    report = study_report.make("made", made.root)
     assert base_apart(report.summary) == []
     for seed in seeds:
         made.write(next(row for row in made.study.rows if row.name == "base"), seed, 0.9)
-    report = build.make("made", made.root)
-    told = [report.render("html"), report.render("markdown"), build.render_table(report.summary, "text", 300)]
+    report = study_report.make("made", made.root)
+    told = [report.render("html"), report.render("markdown"), study_report.render_table(report.summary, "text", 300)]
     assert all("base may be what stands apart" in " ".join(x.split()) and said in " ".join(x.split()) for x in told)
 
 
@@ -171,23 +171,23 @@ def test_a_base_that_stands_apart_is_named_everywhere(generator, seeds, said):
 
 def test_a_seed_far_above_its_row_is_marked_and_one_below_is_not():
     rows = {"a": {1: 0.70, 2: 0.71, 3: 0.72, 4: 1.9}, "b": {1: 0.5, 2: 0.51, 3: 0.49, 4: 0.1}, "few": {1: 0.1, 2: 9.0}}
-    assert far_above(rows) == {"a": [4], "b": []}
-    assert far_above({}) == {} and far_above({"a": {1: 1.0, 2: 1.0, 3: 2.0}}) == {"a": []}
+    assert outlier_seeds(rows) == {"a": [4], "b": []}
+    assert outlier_seeds({}) == {} and outlier_seeds({"a": {1: 1.0, 2: 1.0, 3: 2.0}}) == {"a": []}
 
 
 def test_three_seeds_that_chance_put_close_together_condemn_no_third():
     steady = {str(i): {1: 0.0, 2: 0.1, 3: -0.1} for i in range(5)}
-    assert far_above(steady | {"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == []
-    assert far_above({"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == [3]
+    assert outlier_seeds(steady | {"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == []
+    assert outlier_seeds({"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == [3]
 
 
 def test_as_many_are_marked_as_it_says():
     rng, marked, hit, rows = np.random.default_rng(0), 0, [], 400
     for _ in range(rows // 20):
         y = rng.normal(size=(20, 5))
-        marked += sum(map(bool, far_above({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values()))
+        marked += sum(map(bool, outlier_seeds({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values()))
         y[np.arange(20), rng.integers(0, 5, 20)] += 10
-        hit += map(bool, far_above({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values())
+        hit += map(bool, outlier_seeds({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values())
     assert marked / rows < 0.06 and np.mean(hit) > 0.6
 
 
@@ -221,11 +221,11 @@ def test_more_seeds_are_no_remedy_where_base_is_missing(generator):
 def test_a_seed_that_is_far_above_in_many_rows_is_said_once():
     rows = [replace(summary_row(f"r{i}", "undecided"), far_above=[1]) for i in range(4)]
     rows.append(replace(summary_row("s", "undecided"), far_above=[2]))
-    assert phrases(rows) == [
+    assert outlier_clauses(rows) == [
         "seed 1 is far above the others in 4 rows",
         "seed 2 of s is far above the others of its row",
     ]
-    assert phrases(rows[:2]) == ["seeds 1 of r0, 1 of r1 are far above the others of their rows"]
+    assert outlier_clauses(rows[:2]) == ["seeds 1 of r0, 1 of r1 are far above the others of their rows"]
 
 
 # --- how long a study trains is said beside the paper, from its records and its text ---

@@ -11,10 +11,10 @@ from scipy import stats
 
 import lightning_tfm
 from lightning_tfm.metrics import BLEU, PPL
-from lightning_tfm.report.build import make
 from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats.evidence import Evidence, may_be_equal
 from lightning_tfm.report.stats.statistics import Estimate
+from lightning_tfm.report.study_report import make
 from lightning_tfm.report.wording.claims import (
     BETTER,
     CLAIMS,
@@ -22,12 +22,12 @@ from lightning_tfm.report.wording.claims import (
     TAU,
     WORSE,
     Claim,
-    adjusted,
     both_sides,
+    claim_verdicts,
     claims_of,
-    weigh,
+    holm_of_claims,
 )
-from lightning_tfm.report.wording.verdict import FALSE, agrees, judge, phrase, verdict_counts
+from lightning_tfm.report.wording.verdict import FALSE, agrees, judge, verdict_counts, verdict_phrase
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.rows import all_rows
 from tests.helpers.studies import summary_row
@@ -126,9 +126,11 @@ def test_what_stands_beside_a_word():
     assert judge(evidence(p=0.5, equivalent=0.01), None, "ppl", False).beside == "± 1.4 % PPL"
     open_ = judge(evidence(p=0.5, needed=math.inf), CLEARLY, "ppl", False)
     assert open_.beside == "> 500 seeds" and "more than 500" in open_.why
-    assert phrase(Difference(Verdict.UNDECIDED, "", None, beside="about 14 seeds")) == "undecided, about 14 seeds"
-    assert phrase(Difference(Verdict.UNDECIDED, "", None)) == "undecided"
-    assert phrase(Difference(Verdict.DIVERGED, "", None, beside="2 of 4")) == "diverged (2 of 4)"
+    assert (
+        verdict_phrase(Difference(Verdict.UNDECIDED, "", None, beside="about 14 seeds")) == "undecided, about 14 seeds"
+    )
+    assert verdict_phrase(Difference(Verdict.UNDECIDED, "", None)) == "undecided"
+    assert verdict_phrase(Difference(Verdict.DIVERGED, "", None, beside="2 of 4")) == "diverged (2 of 4)"
 
 
 def test_the_error_of_a_size_is_that_of_both_runs_of_the_paper_and_ours():
@@ -245,7 +247,7 @@ def at(z, se=0.001, centre=0.0):
 
 
 def word(says, **rows):
-    (found,) = weigh([Claim("a claim", says)], [(rows, 1.0)])
+    (found,) = claim_verdicts([Claim("a claim", says)], [(rows, 1.0)])
     return found.verdict
 
 
@@ -265,7 +267,7 @@ def test_p_is_the_largest_for_and_the_smallest_times_the_rows_against():
     for_it, against = both_sides(claim, rows)
     assert for_it == pytest.approx(stats.t.sf(2, 1000))
     assert against == pytest.approx(min(2 * stats.t.sf(-2, 1000), 1))
-    (found,) = weigh([claim], [(rows, 1.0)])
+    (found,) = claim_verdicts([claim], [(rows, 1.0)])
     assert found.p == pytest.approx(2 * for_it)
 
 
@@ -284,15 +286,15 @@ def test_holm_over_the_claims_and_the_looks():
     family = [Claim("a", {"a": WORSE}), Claim("b", {"b": WORSE}), Claim("c", {"c": WORSE})]
     rows = {"a": at(3), "b": at(2.2), "c": at(0.5)}
     p = {name: 2 * stats.t.sf(z, 1000) for name, z in (("a", 3), ("b", 2.2), ("c", 0.5))}
-    found = weigh(family, [(rows, 1.0)])
+    found = claim_verdicts(family, [(rows, 1.0)])
     assert [f.p for f in found] == pytest.approx([3 * p["a"], 2 * p["b"], p["c"]])
     assert [f.verdict for f in found] == [Verdict.SUPPORTED, Verdict.UNDECIDED, Verdict.UNDECIDED]
-    halved = weigh(family, [(rows, 0.5)])
+    halved = claim_verdicts(family, [(rows, 0.5)])
     assert halved[0].p == pytest.approx(6 * p["a"])
-    later = weigh(family, [(rows, 0.5), ({"a": at(0), "b": at(-5), "c": at(0)}, 0.5)])
+    later = claim_verdicts(family, [(rows, 0.5), ({"a": at(0), "b": at(-5), "c": at(0)}, 0.5)])
     assert later[0].p == halved[0].p and later[0].verdict == Verdict.SUPPORTED  # a word once said stays
     assert later[1].verdict == Verdict.CONTRADICTED
-    missing = weigh(family, [({"a": at(3)}, 1.0)])
+    missing = claim_verdicts(family, [({"a": at(3)}, 1.0)])
     assert missing[0].p == found[0].p  # what could not be tested still counts in the family
     assert [f.verdict for f in missing[1:]] == [Verdict.UNTESTABLE] * 2 and missing[1].findings[0].p != missing[
         1
@@ -303,7 +305,10 @@ def test_the_family_is_of_claims_whose_rows_the_study_has():
     assert claims_of(list(all_rows())) == list(CLAIMS) and len(CLAIMS) == 6
     assert claims_of(["base", "A-h1", "B-dk16"]) == [CLAIMS[0]]
     assert claims_of(["base", "A-h1", "A-h32"], heads=4) == [CLAIMS[1]]  # "worse than eight" says nothing about four
-    assert weigh([], [({}, 1.0)]) == [] and weigh(claims_of(["A-h1"]), [])[0].verdict == Verdict.UNTESTABLE
+    assert (
+        claim_verdicts([], [({}, 1.0)]) == []
+        and claim_verdicts(claims_of(["A-h1"]), [])[0].verdict == Verdict.UNTESTABLE
+    )
     assert "C-N8" not in {name for claim in CLAIMS for name in claim.says}
 
 
@@ -312,6 +317,6 @@ def test_without_a_difference_any_false_word_comes_in_at_most_five_of_a_hundred(
     base = rng.normal(size=N)
     names = [name for claim in CLAIMS for name in claim.says]
     rows = {name: Estimate((rng.normal(size=N) - base) * 0.1, np.full(N, 0.1 * 2**0.5), 1e9) for name in names}
-    p = adjusted([both_sides(claim, rows) for claim in CLAIMS])
+    p = holm_of_claims([both_sides(claim, rows) for claim in CLAIMS])
     said = (p < 0.05).any(-1).mean()
     assert 0.01 < said <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / N)

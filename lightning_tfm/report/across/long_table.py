@@ -17,11 +17,11 @@ from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, WORD
 from lightning_tfm.report.blocks import Cell
-from lightning_tfm.report.build import Report
 from lightning_tfm.report.charts.forest import Entry, Line
 from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables.columns import titled
+from lightning_tfm.report.tables.columns import name_cell
 from lightning_tfm.study.rows import differences
 from lightning_tfm.study.study import HIDDEN, Ablation
 
@@ -29,7 +29,7 @@ OF = ["estimate", "se", "df", "lower", "upper", "p"]
 """of a difference to base, each NaN where it is not known; the interval is at the level of the study's looks"""
 
 
-def long(reports: Sequence[Report]) -> tuple[pd.DataFrame, list[str]]:
+def long_table(reports: Sequence[Report]) -> tuple[pd.DataFrame, list[str]]:
     """(lines of row, study, metric, n and `OF`; the rows left out, and why).
 
     A row that is hidden in any of the studies is there too, flagged in its name. Raises UserError where no row is in
@@ -40,7 +40,7 @@ def long(reports: Sequence[Report]) -> tuple[pd.DataFrame, list[str]]:
     metrics, lines, left_out = metrics_of(reports), [], []
     for name in dict.fromkeys(name for rows in families.values() for name, row in rows.items() if not row.base):
         there = {study: rows[name] for study, rows in families.items() if name in rows}
-        if reason := incomparable(name, there, families):
+        if reason := why_incomparable(name, there, families):
             left_out.append(reason)
             continue
         flagged = name + HIDDEN * any(row.name != name for row in there.values())
@@ -97,7 +97,9 @@ def check_same_texts(studies: Sequence[Ablation]) -> None:
             )
 
 
-def incomparable(name: str, there: Mapping[str, SummaryRow], families: Mapping[str, Mapping[str, SummaryRow]]) -> str:
+def why_incomparable(
+    name: str, there: Mapping[str, SummaryRow], families: Mapping[str, Mapping[str, SummaryRow]]
+) -> str:
     """Why the row, in the studies that have it, cannot be compared; empty where it can."""
     (study, row), *others = there.items()
     if not others:
@@ -135,13 +137,13 @@ class Studies:
 
     @classmethod
     def of(cls, reports: Sequence[Report]) -> "Studies":
-        """Raises UserError as `long` does."""
+        """Raises UserError as `long_table` does."""
         named = by_name(reports)
         titles = {study: report.summary.title for study, report in named.items()}
         counts = Counter(titles.values())
         return cls(
             named,
-            *long(reports),
+            *long_table(reports),
             metrics_of(reports),
             {row.name: row.label for report in reversed(reports) for row in report.summary.rows},
             {study: f"{title} ({study})" if title and counts[title] == 1 else study for study, title in titles.items()},
@@ -168,7 +170,7 @@ class Studies:
 
     def cell(self, row: str) -> str | Cell:
         """Of a table, the row's name."""
-        return titled(row, self.labels)
+        return name_cell(row, self.labels)
 
     def line(self, row: str, entries: Sequence[Entry | None]) -> Line:
         """Of a picture."""
@@ -184,13 +186,13 @@ class Studies:
         """Of each study its corpus, the scores of its base, in what that differs from the first's, and whether its
         seeds were added after looking, for which no p here is corrected."""
         (first, of_first), *_ = self.reports.items()
-        asked, found = to_dict(of_first.cells.study.base), []
+        first_base, sides = to_dict(of_first.cells.study.base), []
         for study, report in self.reports.items():
             s, base = report.summary, to_dict(report.cells.study.base)
             scores = {f"base {METRICS[m].key}": s.base.metric(m).mean if s.base else None for m in self.metrics}
-            apart = {"apart": differences(asked, base, f"{first} has"), "looks": s.looks is not None}
-            found.append({"study": study, "corpus": s.corpus} | scores | apart)
-        return found
+            apart = {"apart": differences(first_base, base, f"{first} has"), "looks": s.looks is not None}
+            sides.append({"study": study, "corpus": s.corpus} | scores | apart)
+        return sides
 
 
 def runs_of(report: Report, row: str = "") -> frozenset[str]:

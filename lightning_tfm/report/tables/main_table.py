@@ -8,15 +8,15 @@ from lightning_tfm.plural_words import interval, p_value, signed
 from lightning_tfm.report.analyses.catalog import findings
 from lightning_tfm.report.analyses.compute_multiplier import ANALYSIS as WORTH
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
-from lightning_tfm.report.row import Difference, SummaryRow, paper_metrics
+from lightning_tfm.report.row import Difference, SummaryRow, nll_metrics, printed_metrics
 from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.tables.columns import COLUMNS
-from lightning_tfm.report.tables.extra_columns import Fact, brief, extra_facts
-from lightning_tfm.report.wording import nll_per_word, notes
+from lightning_tfm.report.tables.extra_columns import Fact, brief_facts, extra_facts
+from lightning_tfm.report.wording import notes
 from lightning_tfm.report.wording.outlier_seeds import outlier_note
-from lightning_tfm.report.wording.verdict import phrase
+from lightning_tfm.report.wording.verdict import verdict_phrase
 from lightning_tfm.report.wording.verdict_words import WORDS, Verdict
 
 FEW = 3
@@ -43,32 +43,34 @@ def table(rows: Sequence[SummaryRow], shown: Sequence[Shown]) -> Table:
 # --- columns ---
 
 
-def names(between: str = " ") -> Shown:
+def name_column(between: str = " ") -> Shown:
     return Shown("row", True, cell=lambda row: Cell(columns.row_title(row, between)))
 
 
-def labels(rows: Sequence[SummaryRow]) -> list[Shown]:
+def label_columns(rows: Sequence[SummaryRow]) -> list[Shown]:
     """What people call the rows; nothing where none has a label."""
     return [Shown("label", True, cell=lambda row: Cell(row.label))] * any(row.label for row in rows)
 
 
-def group() -> Shown:
+def group_column() -> Shown:
     return Shown("group", True, cell=lambda row: Cell(row.group))
 
 
-def change(rows: Sequence[SummaryRow], labelled: bool = False) -> Shown:
+def change_column(rows: Sequence[SummaryRow], labelled: bool = False) -> Shown:
     """What rows change, `labelled` in the words of their labels where they have one."""
     fields = columns.columns_to_print(rows)
     return Shown("change", True, cell=lambda row: Cell((labelled and row.label) or columns.changes(row, fields)))
 
 
-def fields(of: Sequence[str], value: Callable[[SummaryRow, str], str] = columns.value, on: bool = True) -> list[Shown]:
+def field_columns(
+    of: Sequence[str], value: Callable[[SummaryRow, str], str] = columns.own_value, on: bool = True
+) -> list[Shown]:
     """What rows change, blank where a row equals base."""
 
-    def one(i: int, name: str) -> Shown:
+    def column(i: int, name: str) -> Shown:
         return Shown(
             name,
-            lines=columns.head(name),
+            lines=columns.terminal_head(name),
             latex=columns.symbol(name),
             kind="field",
             group="Fields",
@@ -78,15 +80,15 @@ def fields(of: Sequence[str], value: Callable[[SummaryRow, str], str] = columns.
             cell=lambda row: Cell(value(row, name), value=row.values[name]),
         )
 
-    return [one(i, name) for i, name in enumerate(of)]
+    return [column(i, name) for i, name in enumerate(of)]
 
 
-def seeds() -> Shown:
+def seed_column() -> Shown:
     return Shown("n", group="Fields", key="n", about="number of seeds", cell=lambda row: Cell(str(row.n), value=row.n))
 
 
-def facts(some: Sequence[Fact]) -> list[Shown]:
-    def one(fact: Fact) -> Shown:
+def fact_columns(some: Sequence[Fact]) -> list[Shown]:
+    def column(fact: Fact) -> Shown:
         return Shown(
             fact.head,
             lines=fact.folded,
@@ -97,10 +99,10 @@ def facts(some: Sequence[Fact]) -> list[Shown]:
             cell=lambda row: Cell(fact.cell(row), value=fact.of(row)),
         )
 
-    return [one(fact) for fact in some]
+    return [column(fact) for fact in some]
 
 
-def paper_size(on: bool = True, unit: str = "M") -> Shown:
+def paper_size_column(on: bool = True, unit: str = "M") -> Shown:
     def cell(row: SummaryRow) -> Cell:
         return Cell("" if row.paper.params is None else f"{row.paper.params}{unit}", value=row.paper.params)
 
@@ -110,7 +112,7 @@ def paper_size(on: bool = True, unit: str = "M") -> Shown:
     )
 
 
-def score(metric: Metric, foreign: Sequence[str] = (), near: bool = False, on: bool = True) -> Shown:
+def score_column(metric: Metric, foreign: Sequence[str] = (), near: bool = False, on: bool = True) -> Shown:
     """`foreign`: rows whose perplexities are not comparable. `near`: on a narrow screen, too."""
     by_nll = metric.beside
 
@@ -119,7 +121,7 @@ def score(metric: Metric, foreign: Sequence[str] = (), near: bool = False, on: b
         if found is None or (found.mean is None and by_nll):
             return Cell()
         if found.mean is None:
-            return Cell(found.instead, title=missing(row))
+            return Cell(found.instead, title=missing_text(row))
         spread = "" if found.sd is None else f"± {metric.spread(found.sd)}"
         best = not (metric is PPL and row.name in foreign)
         return Cell(metric.score(found.mean), spread, found.mean, note=outlier_note(row) * (metric is PPL), best=best)
@@ -144,11 +146,11 @@ def _over(metric: Metric) -> str:
     return f"{metric.prose_name} (dev)"
 
 
-def missing(row: SummaryRow) -> str:
+def missing_text(row: SummaryRow) -> str:
     return "; ".join(f"seed {seed}: {why}" for seed, why in row.missing.items())[:500]
 
 
-def papers(metric: Metric) -> Shown:
+def paper_column(metric: Metric) -> Shown:
     """What the paper prints."""
 
     def cell(row: SummaryRow) -> Cell:
@@ -168,7 +170,7 @@ def papers(metric: Metric) -> Shown:
     )
 
 
-def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str, Shown]:
+def difference_columns(report: Summary, metric: Metric, near: bool = False) -> dict[str, Shown]:
     """d: to base, with its interval; pd: the paper's; p, holm and word."""
     of_the_paper = columns.of_the_paper(report.rows)
     unit, to = ", %" * metric.log, f" to {report.reference}" if report.reference else ""
@@ -209,7 +211,9 @@ def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str
             return Cell()
         sure = d.holm is not None and d.holm < report.alpha
         why = _why(d, metric)
-        return Cell(WORDS[d.verdict].shown, d.beside, d.verdict, word=d.verdict, said=phrase(d), sure=sure, title=why)
+        return Cell(
+            WORDS[d.verdict].shown, d.beside, d.verdict, word=d.verdict, said=verdict_phrase(d), sure=sure, title=why
+        )
 
     head, name = f"Δ {metric.column_head}{unit}{to}", metric.column_head
     found = {
@@ -248,34 +252,37 @@ def terminal(report: Summary) -> list[Block]:
 
 def _by_metric(report: Summary) -> list[Block]:
     """p, the paper's differences and labels are dropped if there is no room."""
-    found: list[Block] = [Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])]
+    blocks: list[Block] = [Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])]
     for metric in (METRICS[name] for name in report.metrics):
-        made = differences(report, metric)
+        made = difference_columns(report, metric)
         tables = []
         for label, keys in ((True, ("d", "pd", "p", "word")), (True, ("d", "word")), (False, ("d", "word"))):
-            first = [names(), *labels(report.rows) * label, seeds(), score(metric)]
+            first = [name_column(), *label_columns(report.rows) * label, seed_column(), score_column(metric)]
             tables.append(table(report.rows, [*first, *(made[key] for key in keys if key in made)]))
-        found.append(Widest([(one, Notes([])) for one in tables]))
-    return [*found, Notes(notes.brief_notes(report))]
+        blocks.append(Widest([(one, Notes([])) for one in tables]))
+    return [*blocks, Notes(notes.brief_notes(report))]
 
 
 def _widest(report: Summary) -> Widest:
     """Each row's changes in one column where the paper's own do not fit."""
     rows = report.rows
-    both = nll_per_word.metrics_recorded(rows)
+    both = nll_metrics(rows)
     fewer = both[:1] * bool(report.foreign)  # where pieces are alike, PPL says the same
-    every, kept = brief(rows), [fact for fact in brief(rows) if not fact.interval]  # the paper's own columns go first
-    full = [names("\n "), *fields(columns.columns_to_print(rows), columns.brief)]
+    every, kept = (
+        brief_facts(rows),
+        [fact for fact in brief_facts(rows) if not fact.interval],
+    )  # the paper's own columns go first
+    full = [name_column("\n "), *field_columns(columns.columns_to_print(rows), columns.narrow_value)]
     tables = []
     for first, nll, some in (
-        ([full[0], *labels(rows), *full[1:]], both, every),
+        ([full[0], *label_columns(rows), *full[1:]], both, every),
         (full, both, every),
         (full, fewer, every),
         (full, fewer, kept),
-        ([replace(names(), cell=lambda row: Cell(row.name)), change(rows, labelled=True)], fewer, every),
+        ([replace(name_column(), cell=lambda row: Cell(row.name)), change_column(rows, labelled=True)], fewer, every),
     ):
-        n = [seeds()] * (len(report.seeds) > 1)
-        made = table(rows, [*first, *facts(some), *n, *_scores(report, nll), *_paper(rows, unit="")])
+        n = [seed_column()] * (len(report.seeds) > 1)
+        made = table(rows, [*first, *fact_columns(some), *n, *_scores(report, nll), *_paper(rows, unit="")])
         shown = [(one, found) for one, found in findings(report) if one is not WORTH or some == every]
         own = [line for one, found in shown for line in one.brief(found, report)]
         tables.append((made, Notes([*notes.untested_notes(report, bool(nll)), *own])))
@@ -284,28 +291,28 @@ def _widest(report: Summary) -> Widest:
 
 def document(report: Summary) -> list[Block]:
     """Every column that says something: with tests the words counted, the claims and what the analyses say."""
-    rows, known = report.rows, nll_per_word.metrics_recorded(report.rows)
-    first = [group(), names(), *labels(rows)]
+    rows, of_nll = report.rows, nll_metrics(report.rows)
+    first = [group_column(), name_column(), *label_columns(rows)]
     if not report.tested:
-        first += [*fields(columns.columns_to_print(rows)), *facts(brief(rows)), seeds()]
+        first += [*field_columns(columns.columns_to_print(rows)), *fact_columns(brief_facts(rows)), seed_column()]
         own = [line for one, found in findings(report) for line in one.notes(found, report)]
-        made = table(rows, [*first, *_scores(report, known), *_paper(rows)])
+        made = table(rows, [*first, *_scores(report, of_nll), *_paper(rows)])
         return [made, Notes([*notes.untested_notes(report), *own])]
     explained = all(row.base or row.paper.printed for row in rows)
-    first += [*[change(rows)] * (not explained), seeds()]
-    for metric in (PPL, *known, *notes.beside_ppl(report)):
-        tests = differences(report, metric) if metric.name in report.metrics else {}
-        first += [score(metric), *(tests[key] for key in ("d", "p", "holm", "word") if tests)]
-    made = table(rows, [*first, *facts(extra_facts(rows)), *_paper(rows)])
+    first += [*[change_column(rows)] * (not explained), seed_column()]
+    for metric in (PPL, *of_nll, *report.metrics_beside):
+        tests = difference_columns(report, metric) if metric.name in report.metrics else {}
+        first += [score_column(metric), *(tests[key] for key in ("d", "p", "holm", "word") if tests)]
+    made = table(rows, [*first, *fact_columns(extra_facts(rows)), *_paper(rows)])
     return [made, Notes(notes.tested_notes(report)), *notes.sections_in_text(report)]
 
 
 def _scores(report: Summary, nll: Sequence[Metric]) -> list[Shown]:
-    return [score(metric, report.foreign or []) for metric in (PPL, *nll, *notes.beside_ppl(report))]
+    return [score_column(metric, report.foreign or []) for metric in (PPL, *nll, *report.metrics_beside)]
 
 
 def _paper(rows: Sequence[SummaryRow], unit: str = "M") -> list[Shown]:
-    return [*map(papers, paper_metrics(rows)), paper_size(unit=unit)] * columns.of_the_paper(rows)
+    return [*map(paper_column, printed_metrics(rows)), paper_size_column(unit=unit)] * columns.of_the_paper(rows)
 
 
 def page(report: Summary) -> Table:
@@ -313,18 +320,16 @@ def page(report: Summary) -> Table:
     rows = report.rows
     of_the_paper, compared = columns.of_the_paper(rows), WORD.name in report.metrics
     own = [name for name in columns.columns_to_print(rows) if not of_the_paper or name not in COLUMNS]
-    found = [*fields(own, on=not of_the_paper and len(own) <= FEW), seeds()]
+    shown = [*field_columns(own, on=not of_the_paper and len(own) <= FEW), seed_column()]
     for i, metric in enumerate(METRICS[name] for name in report.metrics):
         near = metric is (WORD if compared else PPL)
-        made, room = differences(report, metric, near), near or i < WIDTH
-        first = [score(metric, near=near), *[papers(metric)] * (of_the_paper and metric.printed)]
+        made, room = difference_columns(report, metric, near), near or i < WIDTH
+        first = [score_column(metric, near=near), *[paper_column(metric)] * (of_the_paper and metric.printed)]
         off = {key for key in made if not room or (key == "pd" and compared)}
-        found += [*first, *(replace(one, on=one.on and key not in off) for key, one in made.items())]
-    found += [
-        score(metric, on=False) for metric in nll_per_word.metrics_recorded(rows) if metric.name not in report.metrics
-    ]
-    size, *more = facts(extra_facts(rows))
-    return table(rows, [*found, size, *[paper_size(on=not compared)] * of_the_paper, *more])
+        shown += [*first, *(replace(one, on=one.on and key not in off) for key, one in made.items())]
+    shown += [score_column(metric, on=False) for metric in nll_metrics(rows) if metric.name not in report.metrics]
+    size, *more = fact_columns(extra_facts(rows))
+    return table(rows, [*shown, size, *[paper_size_column(on=not compared)] * of_the_paper, *more])
 
 
 def chooser(columns_: Sequence[Column]) -> dict[str, list[Column]]:

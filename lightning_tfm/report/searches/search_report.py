@@ -7,6 +7,7 @@ function of them: the same records give the same bytes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.report.pages.provenance import Link, nowhere
+from lightning_tfm.report.pages.shared import four_digits
 from lightning_tfm.report.render.markdown import to_markdown
-from lightning_tfm.report.searches.page import page
-from lightning_tfm.report.searches.summary import SearchSummary
+from lightning_tfm.report.searches.search_page import page
+from lightning_tfm.report.searches.search_summary import SearchSummary
 from lightning_tfm.report.serialize import rounded, to_csv, to_json
 from lightning_tfm.report.tables.paper_table import Layout
 from lightning_tfm.runs.folder import RunFolder
@@ -108,10 +110,10 @@ def of_trials(
 
 
 def _read_record(path: Path, name: str) -> list[dict[str, Any]]:
-    found = read_kept(list[dict[str, Any]], path, "a record of a search")
-    if found is None:
+    lines = read_kept(list[dict[str, Any]], path, "a record of a search")
+    if lines is None:
         raise UserError(f"{path} is missing: the search '{name}' has not got that far yet")
-    return found
+    return lines
 
 
 def _trial(search: Search, line: dict[str, Any], path: Path) -> Trial:
@@ -149,23 +151,20 @@ def blocks(report: SearchSummary) -> list[Block]:
     names, aims = [*(p.name for p in report.space), *(report.ties or {})], list(report.objectives)
     rows = []
     for t in sorted(report.trials, key=lambda t: (t.trial not in report.best, t.trial)):
-        scores = [_word(t.values[aim]) + ("" if (sd := t.sd(aim)) is None else f" ± {sd:.2g}") for aim in aims]
-        rows.append([t.trial, t.state, *map(t.in_words, names), *scores])
-    notes = [f"best: {', '.join(report.best) or 'none yet'}", *conditions(report), *report.gains]
+        scores = ["" if (value := t.values[aim]) is None else four_digits(value) for aim in aims]
+        spread = ["" if (sd := t.sd(aim)) is None else f" ± {sd:.2g}" for aim in aims]
+        rows.append([t.trial, t.state, *map(t.in_words, names), *map(add, scores, spread)])
+    notes = [f"best: {', '.join(report.best) or 'none yet'}", *condition_notes(report), *report.gains]
     for record in report.importance:
         parts = record.why_not or ", ".join(f"{k} {100 * v:.0f} %" for k, v in (record.importance or {}).items())
         notes.append(f"importance for {record.objective} on {plural(record.trials, 'finished trial')}: {parts}")
     return [Table("", columns("trial", "state", *names, *aims, words=["state"]), rows), Notes(notes)]
 
 
-def conditions(report: SearchSummary) -> list[str]:
+def condition_notes(report: SearchSummary) -> list[str]:
     """What holds for all trials, in words; nothing where each is one run and all parameters are sampled."""
-    found = [f"{key} is not sampled, it follows: {tie}" for key, tie in (report.ties or {}).items()]
+    notes = [f"{key} is not sampled, it follows: {tie}" for key, tie in (report.ties or {}).items()]
     if report.seeds:
         seeds = ", ".join(map(str, report.seeds))
-        found.append(f"every trial is {len(report.seeds)} runs, at seeds {seeds}: mean ± standard deviation (n-1)")
-    return found
-
-
-def _word(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if type(value) in (int, float) else str(value)
+        notes.append(f"every trial is {len(report.seeds)} runs, at seeds {seeds}: mean ± standard deviation (n-1)")
+    return notes

@@ -33,7 +33,7 @@ def field_name(key: str) -> str:
     return FIELDS.get(key) or key.rpartition(".")[2].replace("_", " ")
 
 
-def called(objective: str) -> str:
+def objective_name(objective: str) -> str:
     """In words: dev perplexity for dev/ppl."""
     split, _, name = objective.partition("/")
     return f"{split} {METRICS[name].prose_name}" if name in METRICS else objective

@@ -61,16 +61,16 @@ class Exported:
     def curves(self) -> Curves:
         """What the run wrote down so far; of a finished run the last entry holds the final scores."""
         began = self.record.started if self.record and self.record.started else _begun(self.folder)
-        found, at = [], 0.0
+        curve, at = [], 0.0
         for line in self.curve.lines:
             at = line.get("seconds", at)
-            found.append(
+            curve.append(
                 (line["step"], began + at, {CURVES[key]: value for key, value in line.items() if key in CURVES})
             )
         if self.record is not None:
-            last = self.record.steps or (found[-1][0] if found else 0)
-            found.append((last, self.record.ended or began + at, self.scores()))
-        return found
+            last = self.record.steps or (curve[-1][0] if curve else 0)
+            curve.append((last, self.record.ended or began + at, self.scores()))
+        return curve
 
     def scores(self) -> dict[str, float]:
         """dev/ppl, dev/nll, … of a finished run."""
@@ -91,60 +91,60 @@ def _same(before: Curves, now: Curves) -> bool:
     return [(step, values) for step, _, values in before] == [(step, values) for step, _, values in now[: len(before)]]
 
 
-def collect(what: str, root: Path) -> list[Exported]:
+def exported_runs(what: str, root: Path) -> list[Exported]:
     """The runs of a study or search, or one run by its folder or the start of its name, that have records.
 
     Raises UserError where there is nothing of the kind.
     """
     if (root / "studies" / what / "study.json").is_file():
         study = load(root, what)
-        found = _of_table(study, root) if isinstance(study, Ablation) else _of_search(study, root)
+        runs = _of_table(study, root) if isinstance(study, Ablation) else _of_search(study, root)
     else:
-        found = [_of_run(what, root)]
-    found = [run for run in found if run.folder.metrics.is_file() or run.record is not None]
-    if not found:
+        runs = [_of_run(what, root)]
+    runs = [run for run in runs if run.folder.metrics.is_file() or run.record is not None]
+    if not runs:
         raise UserError(f"'{what}': no run of it has a record yet")
-    for run in found:
+    for run in runs:
         if run.curve.words:
             print(f"lightning-tfm: {run.row}, seed {run.seed}: {run.curve.words}", file=sys.stderr)
-    return found
+    return runs
 
 
 def _of_table(study: Ablation, root: Path) -> list[Exported]:
     varied = list(dict.fromkeys(key for row in study.every_row for key in row.change))
-    found = []
+    runs = []
     for row in study.every_row:
         values, text = study.as_trained(row, varied), study.data_of(row).prints.dev[:16]
         for seed in study.seeds:
             folder = RunFolder(root, training_hash(study.identity_of(row, seed)))
             run = Exported(study.name, row.name, seed, folder, values, None, text)
-            found += _with_record(run, study.evaluation_of(row), study.base.data.dev)
-    return found
+            runs += _with_record(run, study.evaluation_of(row), study.base.data.dev)
+    return runs
 
 
 def _of_search(study: Any, root: Path) -> list[Exported]:
     assert isinstance(study, Search)
     place = folder_of(root, study.name)
     trials = {line["trial"]: line for line in read_json(place / "trials.json") or []}
-    found = []
+    runs = []
     for link in sorted(place.glob("cells/*/*.json")):
         cell = read_json(link)
         folder = RunFolder(root, cell["training_hash"])
         line = trials.get(cell["row"], {})
         change = {p.name: line[p.name] for p in study.space if p.name in line}
         run = Exported(study.name, cell["row"], cell["seed"], folder, change, None, study.prints.dev[:16])
-        found += _with_record(run, evaluation_hash(study.base, study.prints.dev), study.base.data.dev)
-    return found
+        runs += _with_record(run, evaluation_hash(study.base, study.prints.dev), study.base.data.dev)
+    return runs
 
 
 def _with_record(run: Exported, evaluation: str, split: str) -> list[Exported]:
     """The run with its record, if it is finished; none where that is damaged or scored by another evaluation; said."""
     if not run.folder.finished():
         return [run]
-    found = read_as_scored(run.folder, evaluation, split)
-    if isinstance(found, RunRecord):
-        return [replace(run, record=found)]
-    print(f"lightning-tfm: {run.row}, seed {run.seed} is left out: {found.reason}", file=sys.stderr)
+    record = read_as_scored(run.folder, evaluation, split)
+    if isinstance(record, RunRecord):
+        return [replace(run, record=record)]
+    print(f"lightning-tfm: {run.row}, seed {run.seed} is left out: {record.reason}", file=sys.stderr)
     return []
 
 
@@ -159,12 +159,9 @@ def _of_run(what: str, root: Path) -> Exported:
             names = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
             there = f"; studies: {', '.join(names)}" if names else ""
             raise UserError(f"'{what}' is not a study, search or run below {root}: {error}{there}") from None
-    asked = folder.read_called() or Called(folder.path.name, _seed_of(folder))
-    return Exported("fit", asked.row, asked.seed, folder, {}, folder.read_result())
-
-
-def _seed_of(folder: RunFolder) -> int:
-    return int((read_json(folder.experiment) or {}).get("training", {}).get("seed", 0))
+    seed = (read_json(folder.experiment) or {}).get("training", {}).get("seed", 0)
+    cell = folder.read_called() or Called(folder.path.name, int(seed))
+    return Exported("fit", cell.row, cell.seed, folder, {}, folder.read_result())
 
 
 class Target(ABC):
@@ -207,9 +204,9 @@ def _where(run: Exported) -> dict[str, Any]:
 
 
 def _facts(r: RunRecord | None, varied: dict[str, Any]) -> dict[str, Any]:
-    found = {"parameters": r and r.parameters.total, "flops": r and r.flops, "seconds": r and r.seconds.total}
+    counts = {"parameters": r and r.parameters.total, "flops": r and r.flops, "seconds": r and r.seconds.total}
     more = {name: r and getattr(r, name) for name in ("target_tokens", "tokens_per_second", "attempts")}
-    return {"finished": r is not None} | varied | found | more
+    return {"finished": r is not None} | varied | counts | more
 
 
 # --- TensorBoard ---
@@ -246,9 +243,10 @@ class TensorBoard(Target):
             writer.flush()
             self._open[run.name] = writer, curves
             if run.record is not None:  # the scores' own tags are curves already
-                told = {"row": run.row, "seed": run.seed}
-                told |= {key: _simple(value) for key, value in run.parameters.items()}
-                writer.add_hparams(told, {f"final/{k}": v for k, v in run.scores().items()}, run_name=".")
+                hparams = {"row": run.row, "seed": run.seed}
+                simple = (bool, int, float, str)
+                hparams |= {k: v if isinstance(v, simple) else json.dumps(v) for k, v in run.parameters.items()}
+                writer.add_hparams(hparams, {f"final/{k}": v for k, v in run.scores().items()}, run_name=".")
                 self._open.pop(run.name)[0].close()
                 self._whole.add(run.name)
         return f"tensorboard --logdir {self.folder}"
@@ -256,10 +254,6 @@ class TensorBoard(Target):
     def close(self) -> None:
         for writer, _ in self._open.values():
             writer.close()
-
-
-def _simple(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | str) else json.dumps(value)
 
 
 FORMATS: dict[str, type[Target]] = {"tensorboard": TensorBoard, "csv": Csv}

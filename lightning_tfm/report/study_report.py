@@ -9,28 +9,27 @@ from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.build_summary import summarise, summarise_untested
 from lightning_tfm.report.pages.page import page
 from lightning_tfm.report.pages.provenance import Link, nowhere
-from lightning_tfm.report.records import Cells, collect, collect_seen, read_cells
+from lightning_tfm.report.records import Cells, collect_records, collect_seen_records, read_cells
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.sequential import further, hopeless_rows, open_rows
+from lightning_tfm.report.sequential import futile_rows, next_course, open_rows
 from lightning_tfm.report.serialize import to_csv, to_json
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables import data_lines, views
-from lightning_tfm.report.tables.paper_table import Layout, to_latex
-from lightning_tfm.report.wording.reference import reference_of
+from lightning_tfm.report.tables import data_lines, main_table
+from lightning_tfm.report.tables.paper_table import Layout, paper_latex
 from lightning_tfm.study.sequential import Course, read_looks
-from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study import Ablation, check_reference
 from lightning_tfm.study.study_file import folder_of, load_as
 
 
-def untested(study: Ablation, root: Path) -> Summary:
+def table_without_tests(study: Ablation, root: Path) -> Summary:
     """The study's table, without tests."""
-    return summarise_untested(read_cells(study, root, collect(study, root), sentences=False))
+    return summarise_untested(read_cells(study, root, collect_records(study, root), sentences=False))
 
 
 def write_table(study: Ablation, root: Path) -> Summary:
     """The study's table, without tests, written as table.md, table.csv and table.json beside study.json."""
-    table, folder = untested(study, root), folder_of(root, study.name)
+    table, folder = table_without_tests(study, root), folder_of(root, study.name)
     for name, text in (
         ("table.md", render_table(table, "markdown")),
         ("table.csv", render_table(table, "csv")),
@@ -44,14 +43,14 @@ def render_table(table: Summary, kind: str, width: int = 80) -> str:
     """As text (of at most `width` columns where the words allow it), markdown, csv or json."""
     match kind:
         case "csv":
-            return to_csv(data_lines.lines(table))
+            return to_csv(data_lines.table_lines(table))
         case "json":
             read = {one.key for one in ANALYSES if one.json}
             return to_json(replace(table, analyses={k: found for k, found in table.analyses.items() if k in read}))
         case "markdown":
-            return to_markdown(views.document(table))
+            return to_markdown(main_table.document(table))
         case "text":
-            return to_text(views.terminal(table), width)
+            return to_text(main_table.terminal(table), width)
     raise ValueError(kind)
 
 
@@ -69,35 +68,53 @@ class Report:
         """
         if kind == "html":
             return page(self.summary, self.cells, texts, live, link)
-        return to_latex(self.summary) if kind == "latex" else render_table(self.summary, kind)
+        return paper_latex(self.summary) if kind == "latex" else render_table(self.summary, kind)
 
     def latex(self, layout: Layout) -> str:
         """The table for a paper."""
-        return to_latex(self.summary, layout)
+        return paper_latex(self.summary, layout)
 
 
 def make(name: str, root: Path, reference: str | None = None) -> Report:
     """The report of the study `name` under `root`, its differences to the row `reference`, by default base.
 
+    Everything is computed as against base, with the row in its place: the same family (all rows but the reference,
+    base among them), the same corrections. They hold for a reference that was named before the results were seen: one
+    that is chosen for its score differs from the others only by that choice (benchmarks/results/verdicts.txt).
+
     Raises UserError if there is no such study or row.
     """
     study = load_as(Ablation, root, name)
-    against = reference_of(study, reference)
-    cells = replace(read_cells(study, root, collect(study, root)), reference=against)
+    against = reference_row(study, reference)
+    cells = replace(read_cells(study, root, collect_records(study, root)), reference=against)
     return Report(summarise(cells, read_looks(folder_of(root, name))), cells)
+
+
+def reference_row(study: Ablation, name: str | None) -> str | None:
+    """The row of `study` that is named; None where it is base, or another row that is. Raises UserError for no row."""
+    if name is None:
+        return None
+    check_reference(name, study.rows)
+    row = study.twins().get(name, name)
+    return None if row == study.base_row else row
+
+
+def page_name(reference: str | None) -> str:
+    """Of the page: report.html, with another reference report-to-ROW.html beside it."""
+    return f"report-to-{reference.replace('/', '-')}.html" if reference else "report.html"
 
 
 def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> tuple[Course, str]:
     """Look at the requested runs: the course with the next request, and what is still open, in words."""
     assert course.asked is not None, "there is something to look at"
     wanted = course.asked
-    cells = read_cells(study, root, collect_seen(study, root, course.looked(wanted)))
+    cells = read_cells(study, root, collect_seen_records(study, root, course.looked(wanted)))
     finished = {row: [seed for seed in taken if (row, seed) in cells.filled] for row, taken in wanted.items()}
     course = course.looked(finished)
     summary = summarise(cells, course=course)
-    course = further(course, summary, wanted, seeds)
-    still, hopeless = open_rows(summary), hopeless_rows(summary)
+    course = next_course(course, summary, wanted, seeds)
+    still, hopeless = open_rows(summary), futile_rows(summary)
     more = f"; next: {max(map(len, course.asked.values()))} seeds of each" if course.asked else ""
-    said = f"undecided: {', '.join(still)}{more}" if still else "no row is undecided"
-    said += f"; dropped for futility: {', '.join(hopeless)}" if hopeless else ""
-    return course, f"interim analysis {len(course.looks)} of at most {len(course.plan.sizes)}; {said}"
+    words = f"undecided: {', '.join(still)}{more}" if still else "no row is undecided"
+    words += f"; dropped for futility: {', '.join(hopeless)}" if hopeless else ""
+    return course, f"interim analysis {len(course.looks)} of at most {len(course.plan.sizes)}; {words}"

@@ -8,7 +8,7 @@ from itertools import combinations
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.pages.document import render
 from lightning_tfm.report.searches import figures
-from lightning_tfm.report.searches.summary import SearchSummary, called, field_name
+from lightning_tfm.report.searches.search_summary import SearchSummary, field_name, objective_name
 from lightning_tfm.study.trials import Trial
 
 MOST = 1000
@@ -18,13 +18,13 @@ MOST = 1000
 def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lambda run: "") -> str:
     """The HTML. `live` is the version that --serve asks for, `link` leads from a run's name to its folder."""
     number, whole = {t.trial: i for i, t in enumerate(report.trials)}, len(report.trials)
-    report = replace(report, trials=best_of(report))
+    report = replace(report, trials=best_trials(report))
     aims, names = list(report.objectives), [p.name for p in report.space]
     set_, heads = [*names, *(report.ties or {})], [("trial", "", "w"), ("state", "", "w")]
-    heads += [*((field_name(name), name, "") for name in set_), *((called(aim), aim, "") for aim in aims)]
+    heads += [*((field_name(name), name, "") for name in set_), *((objective_name(aim), aim, "") for aim in aims)]
     importance = {record.objective: (record, figures.importance(record)) for record in report.importance}
-    courses = [(aim, figures.course(report, aim, number), importance.get(aim)) for aim in aims]
-    against = [figures.against(report, a, b) for a, b in combinations(aims, 2)]
+    courses = [(aim, figures.search_course(report, aim, number), importance.get(aim)) for aim in aims]
+    against = [figures.trade_off(report, a, b) for a, b in combinations(aims, 2)]
     parallel = [
         (aim, {t.trial: t.trial for t in report.with_values(aim)}, figures.parallel(report, aim)) for aim in aims
     ]
@@ -39,10 +39,10 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         heads=[*heads, ("steps", "", ""), ("note", "", "w")],
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],
-        said=figures.in_words,
-        in_words=called,
+        said=figures.trial_text,
+        in_words=objective_name,
         links={t.trial: link(t.run) for t in report.trials},
-        training=figures.training(report, aims[0]),
+        training=figures.learning_curves(report, aims[0]),
         curved={t.trial: t.trial for t in report.trials if t.curve},
         axes=[*((field_name(name), name) for name in names)],
         courses=[one for one in courses if any(one[1:])],
@@ -51,7 +51,7 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
     )
 
 
-def best_of(report: SearchSummary) -> list[Trial]:
+def best_trials(report: SearchSummary) -> list[Trial]:
     """Those that the page shows, in their order: all, of more than `MOST` the best in the first objective."""
     aim, direction = next(iter(report.objectives.items()))
     sign = 1 if direction == "minimize" else -1
@@ -76,17 +76,17 @@ def _cut(report: SearchSummary, trials: int) -> str:
 def _sentence(report: SearchSummary, gain: str) -> str:
     name, _, more = gain.partition(": ")
     best = next((t for t in report.trials if t.trial == name and name in report.best), None)
-    return f"{gain[:1].upper()}{gain[1:]}." if best is None else f"Best is {figures.in_words(best)}. Gain: {more}."
+    return f"{gain[:1].upper()}{gain[1:]}." if best is None else f"Best is {figures.trial_text(best)}. Gain: {more}."
 
 
 def _mattered(report: SearchSummary) -> list[str]:
     """The parameters that explain most of each objective."""
-    found = {record.objective: list(record.importance.items())[:3] for record in report.importance if record.importance}
-    shares = {
-        aim: ", ".join(f"{field_name(name)} {100 * share:.0f} %" for name, share in first)
-        for aim, first in found.items()
-    }
-    return [f"What mattered for {called(aim)}: {said}." for aim, said in shares.items()]
+    sentences = []
+    for record in report.importance:
+        first = list((record.importance or {}).items())[:3]
+        shares = ", ".join(f"{field_name(name)} {100 * share:.0f} %" for name, share in first)
+        sentences += [f"What mattered for {objective_name(record.objective)}: {shares}."] * bool(first)
+    return sentences
 
 
 def _head(report: SearchSummary, trials: int) -> list[str]:
