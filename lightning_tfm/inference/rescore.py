@@ -17,7 +17,6 @@ PAPER = "paper_bleu"
 
 def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Score, Path]:
     """A score and its file, made where it is not there, with every other measure of the translations."""
-    from lightning_tfm import corpus_metrics
     from lightning_tfm.data.dataset import Text
     from lightning_tfm.data.text.adhoc_split import TextSet
     from lightning_tfm.inference.load import Trained
@@ -37,9 +36,7 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     attempt = folder.claim()
     score = there if isinstance(there, Score) and not _is_damaged(path.parent, there) else None
     if score is None:
-        score = score_split(
-            trained.module, text, split, experiment.evaluation, 0, 1, attempt, corpus_metrics.corpus_scores
-        )
+        score = score_split(trained.module, text, split, experiment.evaluation, 0, 1, attempt)
     assert score is not None, "this is rank 0"
     if not translated:
         attempt.release()
@@ -60,7 +57,6 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
     The study's data are opened, not the run's: they may have been made before there was such a split. Raises UserError
     where data or weights are gone, or the run's pieces are other ones.
     """
-    from lightning_tfm import corpus_metrics
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.data.sources.length_buckets import LongText, check_reach
     from lightning_tfm.inference.find import experiment_of
@@ -80,7 +76,7 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
         raise UserError(f"{folder.path}: its tokens are not the study's, in which lengths are measured")
     check_reach(replace(recorded, data=base.data), prepared, str(folder.path))
     attempt = folder.claim()
-    score_split(trained.module, text, split, base.evaluation, 0, 1, attempt, corpus_metrics.corpus_scores)
+    score_split(trained.module, text, split, base.evaluation, 0, 1, attempt)
     attempt.release()
     return True
 

@@ -10,7 +10,6 @@ from lightning_tfm.queue.devices import Devices
 from lightning_tfm.runs.evaluation import score_anew
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.process.launchers import train_cell
-from lightning_tfm.runs.result import Result
 from lightning_tfm.runs.trainer import prepare_process
 from lightning_tfm.study.cell import Plan
 from lightning_tfm.study.study import Study
@@ -35,7 +34,7 @@ class Training:
         """Score a finished run by the study's evaluation. Raises UserError."""
         prepare_process(self._hardware(task))
         plan, prepared = self._asked(task)
-        score_anew(task.attempt, plan[0], prepared, Result.measured)
+        score_anew(task.attempt, plan[0], prepared)
 
     def _hardware(self, task: Task) -> Hardware:
         return replace(self.hardware, threads=task.threads or self.hardware.threads)

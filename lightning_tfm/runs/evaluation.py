@@ -1,12 +1,10 @@
 """A text scored by a model: perplexity and BLEU, line by line, and by length (by_length.py) where requested."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from lightning_tfm.bleu import Score as Measured
 from lightning_tfm.bleu import bleu, text_size
 from lightning_tfm.config import Evaluation, Experiment, evaluation_hash
 from lightning_tfm.data.dataset import Prepared, Text
@@ -19,9 +17,6 @@ from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 
-Measuring = Callable[[Evaluation, Sequence[str], Sequence[str]], dict[str, Measured]]
-"""as counting.measured: evaluation, translations, references -> metric that it names -> its score"""
-
 
 def score_split(
     module: TransformerModule,
@@ -31,12 +26,10 @@ def score_split(
     rank: int,
     world: int,
     attempt: Attempt,
-    measured: Measuring,
 ) -> Score | None:
     """Perplexity and BLEU of one split; rank 0 writes the score, the translations and the per-line record.
 
-    None on the other ranks. Without a source there is nothing to translate: only perplexity. `measured` scores by what
-    `how.metrics` names.
+    None on the other ranks. Without a source there is nothing to translate: only perplexity.
     """
     split = text.split(split_name)
     translated = module.experiment.data.translated
@@ -46,9 +39,13 @@ def score_split(
     experiment = replace(module.experiment, evaluation=how)
     name = evaluation_hash(experiment, text.fingerprint(split_name))
     hypotheses = [text.tokenizer.decode(line.pieces or []) for line in lines] if translated else []
-    references, found = split.target_text(), perplexity(lines)
+    references, loss = split.target_text(), perplexity(lines)
     scored = bleu(hypotheses, references, how.bleu_tokenize) if translated else None
-    found_more = measured(how, hypotheses, references) if how.metrics else {}
+    more = {}
+    if how.metrics:
+        from lightning_tfm.corpus_metrics import corpus_scores  # only where further metrics are asked for
+
+        more = corpus_scores(how, hypotheses, references)
     sizes, unit = [text_size(reference) for reference in references], "characters"
     if not translated:
         sizes, unit = (
@@ -56,21 +53,21 @@ def score_split(
             "bytes",
         )
     words, count = map(sum, zip(*sizes, strict=True))
-    of_units: dict[str, Any] = {unit: count, f"nll_per_{unit[:-1]}": found.nll / count if count else None}
+    of_units: dict[str, Any] = {unit: count, f"nll_per_{unit[:-1]}": loss.nll / count if count else None}
     score = Score(
         split=split_name,
         weights=how.weights,
-        ppl=found.ppl,
-        nll=found.nll,
-        tokens=found.tokens,
+        ppl=loss.ppl,
+        nll=loss.nll,
+        tokens=loss.tokens,
         bleu=scored.value if scored else None,
         signature=scored.signature if scored else "",
         sentences=len(lines),
         words=words,
-        nll_per_word=found.nll / words if words else None,
+        nll_per_word=loss.nll / words if words else None,
         evaluation_hash=name,
         **of_units,
-        measures={key: Measure(one.value, one.signature) for key, one in found_more.items()},
+        measures={key: Measure(one.value, one.signature) for key, one in more.items()},
     )
     ends = (split.source_lengths + 1, split.target_lengths + 1)
     if isinstance(text, LongText):
@@ -89,14 +86,16 @@ def score_split(
     return score
 
 
-def check_metrics(text: Text, split: str, how: Evaluation, measured: Measuring) -> None:
+def check_metrics(text: Text, split: str, how: Evaluation) -> None:
     """Raise UserError, before anything is trained, where the references of a split cannot be scored this way."""
     if how.metrics:
+        from lightning_tfm.corpus_metrics import corpus_scores
+
         references = text.split(split).target_text()
-        measured(how, references, references)
+        corpus_scores(how, references, references)
 
 
-def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared, measured: Measuring) -> None:
+def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared) -> None:
     """Score the dev text of `e` by its evaluation with a finished run, which was scored by another.
 
     Raises UserError where the weights are gone.
@@ -104,7 +103,7 @@ def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared, measured: Me
     module = TransformerModule(e, prepared.tokenizer.V)
     module.transformer.load_state_dict(weights_to_score(attempt.folder, e))
     attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")
-    score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, attempt, measured)
+    score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, attempt)
 
 
 def _table(lines: list[Line], sizes: list[tuple[int, int]], source_lengths: np.ndarray, unit: str) -> str:

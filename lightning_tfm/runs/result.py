@@ -1,48 +1,30 @@
-"""What a run leaves: result.json, with the counts of its model and where its steps were made."""
+"""The record that a run leaves, with the counts of its model and where its steps were made."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from lightning_tfm.bleu import Score
-from lightning_tfm.config import Evaluation, Experiment, Hardware, to_dict
+from lightning_tfm.config import Experiment, Hardware, to_dict
+from lightning_tfm.data.module import TranslationData
 from lightning_tfm.runs.environment import git_state, inexact, machine, versions
 from lightning_tfm.runs.model_stats import count_by_part, run_flops
-from lightning_tfm.runs.record import RunRecord, Seconds, Segment, Texts, TrainSeconds, segments, to_plain
-from lightning_tfm.runs.train import Made, Run
-from lightning_tfm.sums import of_files, signed
-from lightning_tfm.training.backends_used import backends_used
+from lightning_tfm.runs.record import RunRecord, Score, Seconds, Segment, Texts, TrainSeconds, segments
+from lightning_tfm.sums import of_files
 from lightning_tfm.training.counters import Tally
+from lightning_tfm.training.module import TransformerModule
+
+if TYPE_CHECKING:
+    from lightning_tfm.runs.train import Run
 
 
-@dataclass(frozen=True)
-class Result:
-    """Records a run (train.Recorder)."""
-
-    inexact: list[str] = field(default_factory=list)
-    """what is known beforehand for the list of that name"""
-
-    @staticmethod
-    def measured(how: Evaluation, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
-        """As counting.measured, which only a run that names further metrics loads."""
-        from lightning_tfm.corpus_metrics import corpus_scores
-
-        return corpus_scores(how, hypotheses, references)
-
-    def begin(self, run: Run, step: int) -> Tally:
-        return Tally(*attempt_provenance(run.experiment, run.hardware, run.attempt.number, step))
-
-    def finish(self, run: Run, made: Made) -> None:
-        made.tally.note(backends_used(made.module) + self.inexact)
-        run.attempt.write_json(run.folder.result, signed(to_plain(_record(run, made))))
-
-
-def _record(run: Run, made: Made) -> RunRecord:
-    e, hardware, tally, prepared = run.experiment, run.hardware, made.tally, made.data.prepared
-    model, source, target = made.module.transformer, tally.tokens["source"], tally.tokens["target"]
+def record_of(
+    run: "Run", data: TranslationData, module: TransformerModule, tally: Tally, scores: dict[str, Score], started: float
+) -> RunRecord:
+    """What result.json holds of a run whose training `started` at that time, in seconds since 1970."""
+    e, hardware, prepared = run.experiment, run.hardware, data.prepared
+    model, source, target = module.transformer, tally.tokens["source"], tally.tokens["target"]
     parts = {k: round(v, 3) for k, v in tally.seconds.items()}
-    flops, trained = run_flops(model, made.data, source, target), parts["train"] + parts["data"]
+    flops, trained = run_flops(model, data, source, target), parts["train"] + parts["data"]
     ran = segments(tally.ran())
     return RunRecord(
         training_hash=run.folder.training_hash,
@@ -59,7 +41,7 @@ def _record(run: Run, made: Made) -> RunRecord:
         train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in tally.parts.items()}),
         tokens_per_second=round(target / trained, 1),
         flops_per_second=round(flops / trained),
-        scores=made.scores,
+        scores=scores,
         hardware=machine(hardware),
         versions=versions(),
         git=git_state(),
@@ -73,7 +55,7 @@ def _record(run: Run, made: Made) -> RunRecord:
         ),
         inexact=list(dict.fromkeys(reason for one in ran for reason in one.inexact)),
         attempts=run.attempt.number,
-        started=made.started,
+        started=started,
         ended=time.time(),
         ran=ran,
         files=of_files([run.folder.metrics]),

@@ -4,63 +4,40 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 
-from lightning_tfm.config import Experiment, Hardware, Model
+from lightning_tfm.accel import select
+from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.sources.length_buckets import LongText, check_reach
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.evaluation import Measuring, check_metrics, score_split
+from lightning_tfm.registry import own_parts
+from lightning_tfm.runs.evaluation import check_metrics, score_split
 from lightning_tfm.runs.folder import Attempt, RunFolder
-from lightning_tfm.runs.record import Score
+from lightning_tfm.runs.record import Score, to_plain
+from lightning_tfm.runs.result import attempt_provenance, record_of
 from lightning_tfm.runs.resume import find_start
 from lightning_tfm.runs.samples import Samples
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import averaged
+from lightning_tfm.study.user_classes import whole_modules
+from lightning_tfm.sums import signed
 from lightning_tfm.training.async_checkpoint import Writer
-from lightning_tfm.training.backend import Backend
-from lightning_tfm.training.backends_used import compile_layers
+from lightning_tfm.training.backends_used import backends_used, compile_layers
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.counters import Tally
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.rank_config_check import Agreement, digest
 from lightning_tfm.training.schedule import EventSchedule
-
-
-@dataclass(frozen=True)
-class Made:
-    """The outcome of a training, on the first rank."""
-
-    data: TranslationData
-    module: TransformerModule
-    tally: Tally
-    scores: dict[str, Score]
-    """dev, test, …: as in the record"""
-    started: float
-    """seconds since 1970"""
-
-
-class Recorder(Protocol):
-    """Writes down, on the first rank, where a run was made and its outcome (runs/result.py)."""
-
-    @property
-    def measured(self) -> Measuring:
-        """What scores translations by further metrics, of which a training knows nothing."""
-
-    def begin(self, run: "Run", step: int) -> Tally:
-        """What an attempt that resumes after `step` counts, with where it runs."""
-
-    def finish(self, run: "Run", made: Made) -> None:
-        """Write result.json."""
 
 
 @dataclass
@@ -72,12 +49,6 @@ class Run:
     attempt: Attempt
     store: Path
     """the token store of its text (data/prepare.py)"""
-    backend: Callable[[Hardware, str, torch.device], Backend]
-    """what computes the steps, by the hardware, the precision and the device (accel/select.py); a process that is
-    spawned gets it by its name"""
-    recorder: Recorder
-    check: Callable[[Model], Sequence[str]] | None = None
-    """asked on each rank before the first step, with user-defined classes (model/causality_check.py); it says lines"""
     beside: Sequence[pl.Callback] = ()
     """what watches the training, on the first rank"""
 
@@ -104,13 +75,20 @@ class Run:
         data = TranslationData(self.experiment, prepared, self.hardware.micro_tokens)
         check_reach(self.experiment, prepared, "experiment")
         for split in filter(None, (self.experiment.data.dev, self.experiment.data.test)):
-            check_metrics(prepared, split, self.experiment.evaluation, self.recorder.measured)
+            check_metrics(prepared, split, self.experiment.evaluation)
         device = torch.device("cuda" if uses_gpu(self.hardware) else "cpu")
-        backend = self.backend(self.hardware, self.experiment.training.precision, device)
-        if self.check is not None:
-            lines = self.check(self.experiment.model)
+        backend = select.backend(self.hardware, self.experiment.training.precision, device)
+        variables: list[str] = []
+        if own_parts(self.experiment.model):  # before the first step
+            from lightning_tfm.model.causality_check import check_own_classes
+
+            lines = check_own_classes(self.experiment.model)
             if rank == 0:
-                print(*lines, sep="\n", file=sys.stderr)
+                print(*whole_modules(self.experiment), *lines, sep="\n", file=sys.stderr)
+        if rank == 0 and (classes := self.identity["user_classes"]):
+            from lightning_tfm.user_code.modules import variables_read
+
+            variables = variables_read(classes)
         module = TransformerModule(self.experiment, prepared.tokenizer.V, backend)
         dev = prepared.split(self.experiment.data.dev)
         events, writer = EventSchedule.of(self.hardware, self.experiment.training), None
@@ -119,7 +97,7 @@ class Run:
         if rank == 0:
             start.settle(self.attempt)
             writer = Writer(self.attempt, self.folder.path, self.folder.training_hash)
-            tally = self.recorder.begin(self, start.step)
+            tally = Tally(*attempt_provenance(self.experiment, self.hardware, self.attempt.number, start.step))
         if self.experiment.data.translated:
             tally.validated = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile).take
         mark = prepared.fingerprint(self.experiment.data.dev)[:16]
@@ -136,7 +114,9 @@ class Run:
         scores = self._score(module, prepared, rank, world)
         tally.seconds["decode"] = time.perf_counter() - began
         if rank == 0:
-            self.recorder.finish(self, Made(data, module, tally, scores, started))
+            tally.note(backends_used(module) + variables)
+            record = record_of(self, data, module, tally, scores, started)
+            self.attempt.write_json(self.folder.result, signed(to_plain(record)))
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -145,7 +125,7 @@ class Run:
 
         Those by length with the weights that a table scores. Empty on all ranks but the first.
         """
-        found: dict[str, Score] = {}
+        scores: dict[str, Score] = {}
         splits = {"dev": self.experiment.data.dev, "test": self.experiment.data.test}
         splits["long"] = self.experiment.data.long
         weights: list[Literal["last", "average"]] = ["last"]
@@ -161,9 +141,8 @@ class Run:
                         steps = self.experiment.training.steps
                         self.attempt.write_progress(steps, steps, 0.0, f"translate {split_name}")
                     text = LongText(prepared, self.experiment.data) if name == "long" else prepared
-                    measured = self.recorder.measured
-                    score = score_split(module, text, split_name, how, rank, world, self.attempt, measured)
+                    score = score_split(module, text, split_name, how, rank, world, self.attempt)
                     key = name if which == self.experiment.evaluation.weights else f"{name}_{which}"
                     if score is not None:
-                        found[key] = score
-        return found
+                        scores[key] = score
+        return scores

@@ -254,11 +254,9 @@ def test_both_ranks_stop_at_the_same_step(tmp_path: Path, monkeypatch) -> None:
 def ranks_that_differ(root: str) -> str:
     import os
 
-    from lightning_tfm.accel import select
     from lightning_tfm.config import training_hash, training_identity
     from lightning_tfm.runs.outcome import RunFailed
     from lightning_tfm.runs.process.ranks import fork_ranks
-    from lightning_tfm.runs.result import Result
     from lightning_tfm.runs.train import Run
 
     out = Path(root) / "out"
@@ -271,7 +269,7 @@ def ranks_that_differ(root: str) -> str:
     def one_rank() -> None:
         other = experiment(Path(root) / "text", training__lr_factor=2.0)
         asked = base if os.environ["RANK"] == "0" else other
-        Run(asked, HARDWARE, attempt, prepared.folder, select.backend, Result()).train()
+        Run(asked, HARDWARE, attempt, prepared.folder).train()
 
     try:
         fork_ranks(one_rank, 2, 1)

@@ -1,20 +1,15 @@
 """Who starts the processes of a run: nobody (one process), this machine, or torchrun."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import lightning.pytorch as pl
 
-from lightning_tfm.accel import select
-from lightning_tfm.config import Experiment, Hardware, Model, to_dict
-from lightning_tfm.registry import SCHEDULES, own_parts
+from lightning_tfm.config import Hardware, to_dict
+from lightning_tfm.registry import SCHEDULES
 from lightning_tfm.runs.folder import Attempt
 from lightning_tfm.runs.process.forking import by_torchrun
-from lightning_tfm.runs.result import Result
 from lightning_tfm.runs.train import Run
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.study.user_classes import whole_modules
 from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.schedule import check_schedule
 
@@ -36,14 +31,9 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
         from lightning_tfm.training.profile import Profile  # what a run does not need is not loaded
 
         beside.append(Profile(folder.path / "profile"))
-    variables: list[str] = []
-    if identity["user_classes"]:
-        from lightning_tfm.user_code.modules import variables_read
-
-        variables = variables_read(identity["user_classes"])
     if experiment.training.schedule not in SCHEDULES:
         check_schedule(experiment.training, experiment.model.d_model)
-    run = Run(experiment, hardware, attempt, store, select.backend, Result(variables), check_of(experiment), beside)
+    run = Run(experiment, hardware, attempt, store, beside)
     spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
     if by_torchrun():
         run.train()
@@ -53,16 +43,3 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
         from lightning_tfm.runs.process.ranks import fork_ranks
 
         fork_ranks(run.train, hardware.devices, hardware.threads, spawn)
-
-
-def check_of(experiment: Experiment) -> Callable[[Model], Sequence[str]] | None:
-    """Run.check: what asks the experiment's user-defined classes; None where it has none."""
-    if not own_parts(experiment.model):
-        return None
-    return partial(_check, whole_modules(experiment))
-
-
-def _check(lines: Sequence[str], model: Model) -> list[str]:
-    from lightning_tfm.model.causality_check import check_own_classes
-
-    return [*lines, *check_own_classes(model)]
