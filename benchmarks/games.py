@@ -174,7 +174,7 @@ def input(options: Namespace) -> None:
 
 def _encode_rate(e, options: Namespace) -> float:
     from lightning_tfm.data.sources.files import make_corpus
-    from lightning_tfm.data.text.build import BATCH
+    from lightning_tfm.data.text.build_store import BATCH
     from lightning_tfm.data.text.word_encoder import WordEncoder
     from lightning_tfm.data.token_store import SIDES, SplitWriter
 

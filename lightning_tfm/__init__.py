@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lightning_tfm.data.prepare import prepare as prepare
     from lightning_tfm.inference.attention_hooks import attention_places as attention_places
     from lightning_tfm.inference.attention_hooks import watch_attention as watch_attention
-    from lightning_tfm.judging.callback import Scores as Scores
+    from lightning_tfm.judging.scores_callback import Scores as Scores
     from lightning_tfm.judging.verdicts import judge as judge
     from lightning_tfm.model.transformer import Transformer as Transformer
     from lightning_tfm.results import load_run as load_run
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Experiment": "config",
-    "Scores": "judging.callback",
+    "Scores": "judging.scores_callback",
     "Transformer": "model.transformer",
     "TransformerModule": "training.module",
     "TranslationData": "data.module",

@@ -14,8 +14,8 @@ import numpy as np
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.find import experiment_of, find_trained
-from lightning_tfm.inference.inspect import with_pieces
 from lightning_tfm.inference.load import Trained
+from lightning_tfm.inference.weight_records import with_pieces
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.report.study_report import make
 from lightning_tfm.report.tables import data_lines

@@ -75,7 +75,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "atomic_io",
         "sums",
         "model.size",
-        "measure.record",
+        "measure.layer_table",
     },
     "judging": {"atomic_io", "errors", "metrics", "plural_words", "report"},
     "dashboard": BASE
@@ -116,7 +116,7 @@ TORCH_FREE = [
     "model/size.py",
     "model/flops.py",
     "registry.py",
-    "data/plan.py",
+    "data/batch_plan.py",
     "data/token_store.py",
 ]
 TORCH_FREE += [

@@ -17,8 +17,8 @@ import torch
 from lightning_tfm.accel import kernels, select
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import Step
+from lightning_tfm.data.batch_plan import Plan
 from lightning_tfm.data.module import StepLoader
-from lightning_tfm.data.plan import Plan
 from lightning_tfm.data.prefetcher import Prefetcher
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.rng import generator

@@ -19,8 +19,8 @@ LONGEST = 2048
 
 def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
     """Collect what is missing, reporting it line by line."""
-    from lightning_tfm.inference.inspect import collect_run
     from lightning_tfm.inference.rescore import score_long
+    from lightning_tfm.inference.weight_records import collect_run
     from lightning_tfm.report.analyses import layer_table
 
     study = load_as(Ablation, root, name)

@@ -3,5 +3,5 @@
 what a corpus is     corpus, parallel, builtin, lexicon, chains, trees, treebank
 text to a store      prepare, token_store
 a store opened       dataset, fingerprint_check
-steps                plan, module, batch, prefetcher
+steps                batch_plan, module, batch, prefetcher
 """

@@ -9,8 +9,8 @@ import numpy as np
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.data.batch import Batch, Step, make_batch
+from lightning_tfm.data.batch_plan import Plan, cut_by_budget
 from lightning_tfm.data.dataset import Prepared
-from lightning_tfm.data.plan import Plan, cut_by_budget
 from lightning_tfm.data.token_store import EncodedText, Split
 
 if TYPE_CHECKING:

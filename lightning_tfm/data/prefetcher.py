@@ -7,7 +7,7 @@ from threading import Event, Thread, main_thread
 from typing import Protocol
 
 from lightning_tfm.data.batch import Step
-from lightning_tfm.data.plan import Plan
+from lightning_tfm.data.batch_plan import Plan
 
 STEPS = 3
 """made ahead at most"""

@@ -18,7 +18,7 @@ from lightning_tfm.atomic_io import lock, sync_file
 from lightning_tfm.config import Data
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.sources.files import Corpus, corpus_fingerprint, make_corpus
-from lightning_tfm.data.text.build import Say, build
+from lightning_tfm.data.text.build_store import Say, build
 from lightning_tfm.data.text.vocabulary import vocabulary_fingerprint
 from lightning_tfm.errors import UserError
 

@@ -22,7 +22,7 @@ from lightning_tfm.report.wording.verdict_words import Verdict
 
 if TYPE_CHECKING:
     from lightning_tfm.judging.gate import Answer
-    from lightning_tfm.judging.views import Picture
+    from lightning_tfm.judging.presentation import Picture
 
 BASES = ("base", "baseline")
 
@@ -86,16 +86,16 @@ class Judgement:
 
     def __str__(self) -> str:
         """The table of the command line."""
-        return import_module("lightning_tfm.judging.views").terminal(self)
+        return import_module("lightning_tfm.judging.presentation").terminal(self)
 
     def table(self) -> Any:
         """A DataFrame with a line for each row and metric, at full precision."""
-        lines = import_module("lightning_tfm.judging.views").data(self)
+        lines = import_module("lightning_tfm.judging.presentation").data(self)
         return import_module("pandas").DataFrame(list(lines))
 
     def forest(self) -> "Picture":
         """The main figure, for a notebook."""
-        return import_module("lightning_tfm.judging.views").picture(self)
+        return import_module("lightning_tfm.judging.presentation").picture(self)
 
     def gate(self, row: str) -> "Answer":
         """What `--gate ROW` says: `.code` is 0 (better), 3 (undecided) or 4 (not better), `.line` a dict."""

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightning_tfm.config import Model
-from lightning_tfm.measure.record import Exponent, LayerMeasures, LayerTable
+from lightning_tfm.measure.layer_table import Exponent, LayerMeasures, LayerTable
 from lightning_tfm.model.layer_types import make_layer
 from lightning_tfm.registry import LAYERS
 

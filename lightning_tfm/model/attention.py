@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
+from lightning_tfm.model.attention_scores import Additive, query_key_norms
 from lightning_tfm.model.attention_types import make_attention, masked_softmax, scaled_scores
 from lightning_tfm.model.config import Model
 from lightning_tfm.model.dropout import Dropout
 from lightning_tfm.model.positions import BiasScheme, PositionScheme, RotationScheme, ValueScheme
-from lightning_tfm.model.scores import Additive, query_key_norms
 
 VECTOR = 16
 """keys below which torch's softmax leaves vector instructions on a CPU, at ten times the cost of an element"""

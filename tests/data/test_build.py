@@ -12,7 +12,7 @@ import pytest
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.prepare import BUILDING, prepare
-from lightning_tfm.data.text import build as module
+from lightning_tfm.data.text import build_store as module
 from lightning_tfm.data.text import word_encoder
 from lightning_tfm.data.text.cleaning import Rules, Seen
 from lightning_tfm.data.text.tokenizer import Tokenizer

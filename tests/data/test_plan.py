@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lightning_tfm.config import Data, Experiment, Model, override
 from lightning_tfm.data import chains
 from lightning_tfm.data.batch import make_batch
+from lightning_tfm.data.batch_plan import Plan, padded_tokens, split_evenly
 from lightning_tfm.data.builtin import SPLITS, Builtin
 from lightning_tfm.data.chains import BuiltinChains
-from lightning_tfm.data.plan import Plan, padded_tokens, split_evenly
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sources import length_buckets
 from lightning_tfm.data.sources.files import CHAINS, make_corpus

@@ -17,7 +17,7 @@ from lightning_tfm.data import prepare as module
 from lightning_tfm.data.builtin import Builtin
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import BUILDING, prepare
-from lightning_tfm.data.text import build as building
+from lightning_tfm.data.text import build_store as building
 from lightning_tfm.data.text.tokenizer import Tokenizer
 from lightning_tfm.errors import UserError
 from tests.helpers.waiting import wait_for

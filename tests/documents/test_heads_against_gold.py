@@ -15,7 +15,7 @@ from lightning_tfm.config import Data, Experiment, Model
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sources.files import make_corpus
 from lightning_tfm.data.token_store import EncodedText
-from lightning_tfm.inference.inspect import weights
+from lightning_tfm.inference.weight_records import weights
 from lightning_tfm.model.transformer import Transformer
 
 ROOT = Path(__file__).parents[2]

@@ -17,10 +17,10 @@ from lightning_tfm.inference.attention_hooks import attention_places, some_lines
 from lightning_tfm.inference.export import load_exported, to_ctranslate2, to_safetensors, unlike_ctranslate2
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.head_ablation import without
-from lightning_tfm.inference.inspect import weights
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import COUNTS, count_saturation, measure_softmax
+from lightning_tfm.inference.weight_records import weights
 from lightning_tfm.model.beam_search import beam_search
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.positions import sinusoids

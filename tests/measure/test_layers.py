@@ -12,6 +12,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.measure import layers
+from lightning_tfm.measure.layer_table import PAPER, Exponent, LayerMeasures, LayerTable, crossing
 from lightning_tfm.measure.layers import (
     Chain,
     at_width,
@@ -21,7 +22,6 @@ from lightning_tfm.measure.layers import (
     longest_chain,
     operations,
 )
-from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, crossing
 from lightning_tfm.registry import LAYERS
 from lightning_tfm.report.analyses.layer_table import blocks, dearer_from, read_layer_table, to_json, to_svg
 from lightning_tfm.report.render.text import to_text

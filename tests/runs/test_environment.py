@@ -73,7 +73,7 @@ def test_initial_weights_and_orders_are_drawn_by_these_methods_alone():
 
     package = Path(rng.__file__).parent
     called: set[str] = set()
-    for path in (package / "model/init.py", package / "data/plan.py"):
+    for path in (package / "model/init.py", package / "data/batch_plan.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = ast.unparse(node.func.value)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
-from lightning_tfm.inference.inspect import weights
+from lightning_tfm.inference.weight_records import weights
 from lightning_tfm.model.attention_types import AttentionSizes, AttentionType
 from lightning_tfm.model.feed_forward import FeedForward, FeedForwardSizes, ReLU, make_feed_forward
 from lightning_tfm.model.flops import AttentionPairs, training_flops

@@ -17,8 +17,8 @@ from lightning.pytorch.loggers import CSVLogger
 
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import Step, make_batch
+from lightning_tfm.data.batch_plan import Plan
 from lightning_tfm.data.module import StepLoader, TranslationData
-from lightning_tfm.data.plan import Plan
 from lightning_tfm.data.prefetcher import STEPS, Prefetcher
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
@@ -369,7 +369,7 @@ class Endless:
 
     def __iter__(self):
         while True:
-            yield Step(0, 1, 1, [SimpleNamespace(flattened=lambda pinned: torch.rand(1 << 22).sort())])
+            yield Step(0, 1, 1, [SimpleNamespace(with_buffer=lambda pinned: torch.rand(1 << 22).sort())])
 
 steps = iter(Prefetcher(Endless(), pinned=False))
 next(steps)

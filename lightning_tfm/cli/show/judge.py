@@ -54,8 +54,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return _gate(scores, aims, options, path)
 
     # with scipy, which a mistake in the scores does without
+    from lightning_tfm.judging.presentation import analysis, terminal
     from lightning_tfm.judging.verdicts import judgement_of, with_published
-    from lightning_tfm.judging.views import analysis, terminal
 
     items = options["items"] and read_items(Path(options["items"]), aims[0], scores, columns)
     judgement = judgement_of(scores, aims, options["base"], options["target"], items)
@@ -108,7 +108,7 @@ def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Pa
 
 
 def _figures(judgement: "Judgement", folder: Path) -> None:
-    from lightning_tfm.judging.views import picture, seeds_picture
+    from lightning_tfm.judging.presentation import picture, seeds_picture
 
     pictures = {f"forest-{aim.name}": picture(judgement, [aim]) for aim in judgement.aims}
     pictures |= {"seeds": seeds_picture(judgement)}

@@ -15,7 +15,7 @@ from lightning_tfm.runs.environment import cpu_model
 from lightning_tfm.study.study_file import check_exists
 
 if TYPE_CHECKING:
-    from lightning_tfm.measure.record import LayerTable
+    from lightning_tfm.measure.layer_table import LayerTable
 
 
 def main(verb: str, argv: Sequence[str]) -> int:

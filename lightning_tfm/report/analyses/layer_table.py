@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lightning_tfm.config import Experiment
-from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
+from lightning_tfm.measure.layer_table import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
 from lightning_tfm.registry import LAYERS, may_act
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
