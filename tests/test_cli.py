@@ -212,12 +212,6 @@ def test_every_verb_that_offers_to_print_the_experiment_does(tmp_path, capsys, v
     assert capsys.readouterr().out == settings_text(settings(*argv)) and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("verb", ["validate", "test", "translate", "export"])
-def test_verbs_of_a_trained_run_do_not_offer_it(verb, capsys):
-    assert main([verb, "abc", "--print_config"]) == 2
-    assert "unknown option '--print_config'" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("path", ROWS)
 def test_every_shipped_file_of_rows_is_valid(path):
     assert load_rows(path)
@@ -233,17 +227,6 @@ def test_every_shipped_experiment_is_valid_for_every_row(path):
     if path.name in ("base.yaml", "miniature.yaml"):
         for row in found.rows.values():
             check_experiment(apply(found.base, row, 1), row.name)
-
-
-def test_studies_and_runs_that_are_not_there(tmp_path, capsys):
-    for argv, message in (
-        (["table"], "there is none; make one with lightning-tfm sweep"),
-        (["table", "mine"], "no study 'mine'"),
-        (["test", "abcdef"], "run 'abcdef'"),
-        (["translate", str(tmp_path)], "is not the directory of a run"),
-    ):
-        assert main([*argv, "--out", str(tmp_path)]) == 2
-        assert message in capsys.readouterr().err
 
 
 def test_every_help_is_light():

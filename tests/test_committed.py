@@ -23,7 +23,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.gone import GONE
 from lightning_tfm.report.study_report import make
-from lightning_tfm.study.rows import Paper, Row, load_rows
+from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.settings import SECTIONS
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import from_plain
@@ -292,9 +292,3 @@ def test_a_study_with_a_row_of_text_cleaned_by_script_has_the_runs_it_had(tmp_pa
     study = from_plain(plain, "study.json")
     assert isinstance(study, Ablation) and study.cells()[-1].row == "clean"
     assert study.identity_of(study.rows[-1], 1)["train"] == "t"
-
-
-def test_a_row_of_a_file_is_told_what_is_gone(tmp_path):
-    (tmp_path / "rows.yaml").write_text("clean: {group: A, change: {data.check_script: true}}")
-    with pytest.raises(UserError, match=r"rows.yaml:1: row 'clean': data.check_script was removed: "):
-        load_rows(tmp_path / "rows.yaml")

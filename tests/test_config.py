@@ -22,7 +22,6 @@ from lightning_tfm.config import (
     training_hash,
     training_identity,
 )
-from lightning_tfm.config_validation import check
 from lightning_tfm.corpus_metrics import Chrf
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.metrics import METRICS, Metrics
@@ -158,29 +157,6 @@ NAMED_BY_THEMSELVES = {"beta1", "beta2", "adam_eps", "num_nodes", "accelerator"}
 def test_malformed_overrides_say_what_and_where(changes, message):
     with pytest.raises(UserError, match=message):
         override(BASE, changes, "here")
-
-
-@pytest.mark.parametrize(
-    ("section", "change", "message"),
-    [
-        ("model", {"P_drop": 1.0}, r"model\.P_drop=1\.0: must be in \[0, 1\)"),
-        ("model", {"P_drop": 0.999993}, r"model\.P_drop=0\.999993: masks keyed by sentence .* at most 0\.99999"),
-        ("model", {"P_ff": 0.999993}, r"model\.P_ff=0\.999993: masks keyed by sentence"),
-        ("model", {"P_attention": 0.999993}, r"model\.P_attention=0\.999993: masks keyed by sentence"),
-        ("model", {"h": 0}, "model.h=0: must be above 0"),
-        ("training", {"eps_ls": -0.1}, "training.eps_ls=-0.1"),
-        ("training", {"steps": 0}, "training.steps=0"),
-        ("training", {"seed": -1}, "training.seed=-1"),
-        ("evaluation", {"weights": "average"}, "needs training.average_last"),
-        ("training", {"average_last": 100}, "do not fit into training.steps"),
-        ("data", {"corpus": "files"}, "needs data.folder"),
-        ("model", {"d_model": 511}, "needs an even d_model"),
-        ("model", {"positions": "rotary", "d_k": 63}, "even d_k"),
-    ],
-)
-def test_contradictions_are_refused(section, change, message):
-    with pytest.raises(UserError, match=message):
-        check(replace(BASE, **{section: replace(getattr(BASE, section), **change)}))
 
 
 def test_a_size_that_does_not_divide_names_row_field_and_divisors():

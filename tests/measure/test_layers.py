@@ -189,16 +189,3 @@ def test_the_verb_measures_and_writes(tmp_path, capsys, small):
     argv = ["--layer", "[attention, separable]", "--d_model", "16", "--longest", "128", "--figure", str(figure)]
     assert main(["layers", *argv, "--threads", "1"]) == 0
     assert "separable" in capsys.readouterr().out and ElementTree.parse(figure)
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["--d_model", "20"], "--d_model=20: must be divisible by 16"),
-        (["--kernel", "0"], "--kernel=0: must be at least 1"),
-        (["--layer", "lst"], "did you mean 'lstm'"),
-    ],
-)
-def test_a_mistake_is_said_before_anything_is_measured(argv, words, capsys):
-    assert main(["layers", *argv]) == 2
-    assert words in capsys.readouterr().err

@@ -169,11 +169,6 @@ def test_parameters_and_operations(scores):
     assert counts["scaled"] == counts[scores]
 
 
-def test_norms_twice_are_refused():
-    with pytest.raises(UserError, match=r"model\.scores=cosine norms queries and keys already"):
-        check(Experiment(model=Model(scores="cosine", qk_norm=True)))
-
-
 HEADS = Model(N=2, d_model=12, d_ff=9, h=6, d_k=4, d_v=3, norm="pre", attention_bias=True)
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]]), torch.tensor([[2, 5, 6], [2, 7, 8]])
 

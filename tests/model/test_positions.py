@@ -331,24 +331,6 @@ def test_fields_that_cannot_act_do_not_enter_an_identity():
     assert named(layer="gru", layer_width="parameters") != named(layer="gru")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"layer": "lstm", "positions": "rotary"}, r"model\.positions=rotary needs full self-attention, which"),
-        ({"layer": "restricted", "positions": "shaw"}, r"model\.positions=shaw needs full self-attention"),
-        (
-            {"layer_width": "parameters"},
-            r"model\.layer_width=parameters is for lstm, .*, not for model\.layer=attention",
-        ),
-        ({"kernel": 0}, r"model\.kernel=0: must be above 0"),
-        ({"neighbourhood": 0}, r"model\.neighbourhood=0: must be above 0"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(change, words):
-    with pytest.raises(UserError, match=words):
-        check(Experiment(model=Model(**change)))
-
-
 def test_rotary_goes_with_restricted_attention():
     check(Experiment(model=Model(layer="restricted", positions="rotary")))
     with pytest.raises(UserError, match=r"model\.layer=gru has none"):

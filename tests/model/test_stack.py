@@ -326,23 +326,5 @@ def test_every_row_of_table_3_takes_a_step_under_prefix(row):
     assert count_by_part(module.transformer).total == count_parameters(exact.model, V)["total"]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"layer": "lstm", "stack": "prefix"}, "model.stack=causal takes it"),
-        ({"layer": "restricted", "stack": "prefix"}, "model.stack=prefix needs full self-attention"),
-        ({"layer": "mine.Mine", "stack": "prefix"}, "which model.layer=mine.Mine replaces"),
-        (
-            {"attention": "gated", "attention_where": "cross", "stack": "causal"},
-            "model.stack=causal has no cross-attention",
-        ),
-        ({"target_spaces": 2, "stack": "prefix"}, "model.stack=prefix has no encoder"),
-    ],
-)
-def test_what_one_stack_has_no_place_for_is_refused(change, said):
-    with pytest.raises(UserError, match=said):
-        check(Experiment(model=Model(**change)))
-
-
 def test_other_formats_have_no_place_for_it():
     assert unlike_ctranslate2(Model(stack="prefix")) == ["stack=prefix has no encoder"]

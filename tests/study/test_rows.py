@@ -85,34 +85,9 @@ def write(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("X: {group: X, chnge: {}}", r"mine\.yaml:1: row 'X': unknown key 'chnge' \(value {}\): did you mean 'change'"),
-        ("X: {group: X, change: {model.heads: 4}}", r"mine\.yaml:1: row 'X': unknown key 'model\.heads'"),
-        ("X: {group: X, change: {model.h: four}}", "row 'X': model.h='four': expected a whole number"),
-        ("X: {group: X, change: {model.norm: pr}}", "did you mean 'pre'"),
-        ("X: {group: X, change: {model.positions: learnt}}", "did you mean 'learned'"),
-        ("X: {group: X, change: {evaluation.beam: 1}}", "'evaluation.beam'.*same for all rows"),
-        ("X: {group: X, change: {training.seed: 2}}", "'training.seed'.*same for all rows"),
-        ("X: {group: X, change: {}}\nX: {group: X, change: {}}", "mine.yaml:2: 'X' appears twice, first on line 1"),
-        ("X: {group: X}", "row 'X': the key 'change' is missing"),
-        ("X: {change: {}}", "row 'X': the key 'group' is missing"),
-        ("X: 3", "row 'X': 3: expected the keys group, change"),
-        ("X: {group: X, change: {}, PPL: low}", "PPL='low': expected a number"),
-        ("X: {group: X, change: {}, elsewhere: 25.8}", "elsewhere=25.8: expected text"),
-        ("X: {group: X, change: {}, elsewhere: 'two\n\n  lines'}", "expected one line of words"),
-        ("X: {group: X, change: {}, params: 6.5}", "params=6.5: expected a whole number"),
-        ("X: {group: X, change: {}", "mine.yaml:1: not YAML"),
-        ("- X", "expected keys and values"),
-        ("1: {group: X, change: {}}", "mine.yaml:1: YAML does not read the key '1' as text; put it in quotes"),
-        ("", "holds no rows"),
-        (b"ok: 1\nX: \xff", "mine.yaml:2: not UTF-8"),
-    ],
-)
-def test_malformed_rows(tmp_path, text, message):
-    with pytest.raises(UserError, match=message):
-        load_rows(write(tmp_path, text))
+def test_a_line_that_is_not_utf_8_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"mine\.yaml:2: not UTF-8"):
+        load_rows(write(tmp_path, b"ok: 1\nX: \xff"))
 
 
 def test_a_row_of_ones_own_is_one_line(tmp_path):
@@ -120,20 +95,6 @@ def test_a_row_of_ones_own_is_one_line(tmp_path):
     row = find_row(all_rows([path]), "X-deep")
     assert apply(BASE, row).model.N == 12 and apply(BASE, row).training.adam_eps == 1e-8
     assert (row.paper.ppl, row.paper.bleu, row.paper.params) == (None, None, None)
-
-
-def test_a_name_that_is_taken(tmp_path):
-    with pytest.raises(UserError, match=r"'base' is already declared in .*table3\.yaml:\d+"):
-        all_rows([write(tmp_path, "base: {group: X, change: {}}")])
-
-
-def test_unknown_row_and_missing_file(tmp_path):
-    with pytest.raises(UserError, match="no row 'A-h2': near it: A-h32, A-h4, A-h1, A-h16"):
-        find_row(all_rows(), "A-h2")
-    with pytest.raises(
-        UserError, match=r"no such file: experiments/tabel3.yaml.*did you mean 'experiments/table3.yaml'"
-    ):
-        load_rows("experiments/tabel3.yaml")
 
 
 def test_the_source_of_a_users_class_is_part_of_the_identity(tmp_path, monkeypatch):
@@ -301,13 +262,6 @@ def test_big_keeps_the_paper_s_snapshots_where_base_keeps_any():
         assert (t.average_last, t.average_every, t.steps) == (20, 600, 300_000)
 
 
-def test_a_condition_names_a_field(tmp_path):
-    path = tmp_path / "rows.yaml"
-    path.write_text("mine: {group: X, change: {model.N: {of_base: 2, if: training.average_lost}}}\n")
-    with pytest.raises(UserError, match=r"average_lost.*training\.average_last"):
-        load_rows(path)
-
-
 def test_over_other_sizes_a_row_is_the_same_change():
     base = load_experiment("experiments/multi30k.yaml")  # d_model 128, N 3, h 4, 4000 steps
     exact = {name: apply(base, row) for name, row in all_rows().items()}
@@ -361,29 +315,6 @@ def test_arithmetic():
         "model.h": {"of_base": 2},
     }
     assert resolved(base, chain, "here") == {"model.d_k": 32, "model.d_v": 32, "model.h": 16}
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        ("{model.d_k: {tie: model.d_modle / 8}}", "did you mean 'model.d_model'"),
-        ("{model.d_k: {ties: 8}}", "expected a value, {tie: EXPRESSION} or {of_base: NUMBER}"),
-        ("{model.d_k: {tie: 'model.h ** 2'}}", "'model.h ** 2': only fields, numbers, + - * / and parentheses"),
-        ("{model.d_k: {tie: '__import__(\"os\")'}}", "only fields, numbers"),
-        ("{model.d_k: {tie: 'model.h +'}}", "not arithmetic"),
-        ("{model.d_k: {tie: [1]}}", "expected arithmetic"),
-        ("{model.norm: {tie: model.h}}", "only numbers of a model or training can follow others"),
-        ("{model.d_k: {of_base: model.h}}", "expected a number such as 1/3"),
-        ("{model.d_k: {tie: training.seed}}", "unknown field 'training.seed'"),
-        ("{model.d_k: {tie: '" + "1+" * 200 + "1'}}", "expected arithmetic"),
-    ],
-)
-def test_what_is_not_well_said_is_refused_when_it_is_read(tmp_path, said, words):
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"first: {{group: X, change: {{}}}}\nmine: {{group: X, change: {said}}}\n")
-    with pytest.raises(UserError) as refused:
-        load_rows(path)
-    assert words in str(refused.value) and f"{path}:2: row 'mine'" in str(refused.value)
 
 
 def test_circles_and_divisions_by_zero_are_refused():

@@ -302,24 +302,6 @@ def test_what_cannot_be_solved():
     refused({"model.feed_forward": "tests.nowhere.Own"}, "model.d_ff", "only classes that ship", solve="flops")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("solve: {field: model.h, equal: flops}", "solve: field=model.h"),
-        ("solve: {field: model.d_ff, equal: seconds}", "equal='seconds'"),
-        ("solve: {field: model.d_ff}", "the key 'solve.equal' is missing"),
-        ("solve: {field: model.d_ff, equal: flops, pieces: 0}", "pieces=0"),
-        ("solve: {field: model.kv_heads, equal: flops}", "it changes model.kv_heads, which is solved for"),
-    ],
-)
-def test_mistakes_name_the_line(tmp_path, text, words):
-    path = tmp_path / "rows.yaml"
-    path.write_text(f"r: {{group: g, change: {{model.kv_heads: 2}}, {text}}}\n")
-    with pytest.raises(UserError, match=r"rows.yaml:1.*row 'r'") as error:
-        load_rows(path)
-    assert words in str(error.value)
-
-
 def test_plan_says_what_is_left(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert main(["plan", "sweeps/modern-equal.yaml", "--out", str(tmp_path), "--only", "M-gqa-flops"]) == 0

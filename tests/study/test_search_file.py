@@ -121,25 +121,6 @@ def test_malformed(tmp_path: Path, capsys, old: str, new: str, beside: str, mess
     assert not (tmp_path / "out").exists()
 
 
-STORAGES = [
-    ("sqlite:///x.db", "SQLite has no row locks"),
-    ("mysql://me@host/db", "valid: the path"),
-    ("postgresql://me:secret@127.0.0.1:1/x", "cannot be reached"),
-]
-
-
-@pytest.mark.parametrize(("storage", "message"), STORAGES)
-@pytest.mark.parametrize("verb", ["tune", "sweep"])
-def test_storages_that_will_not_do(tmp_path: Path, capsys, storage: str, message: str, verb: str) -> None:
-    file = tmp_path / "f.yaml"
-    file.write_text(GOOD if verb == "tune" else GOOD.replace("bayes", "grid").replace(
-        GOOD[GOOD.index("  training.lr"):GOOD.index("command")], "  row: {values: [base]}\n"))  # fmt: skip
-    assert main([verb, str(file), "--out", str(tmp_path / "out"), "--storage", storage]) == 2
-    said = capsys.readouterr().err
-    assert message in said and "secret" not in said
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_damaged_journal_is_left_alone(tmp_path: Path, capsys) -> None:
     (tmp_path / "f.yaml").write_text(GOOD)
     journal = tmp_path / "out" / "studies" / "mine" / "journal.log"

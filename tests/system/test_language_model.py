@@ -152,11 +152,6 @@ def test_validate_says_what_was_scored(root):
     assert said.startswith("test (far): PPL ") and "\n  " not in said
 
 
-def test_what_the_text_has_no_place_for_says_so(root):
-    done = call("fit", "--config", str(root / "e.yaml"), "--data.corpus", "builtin-lines", "--out", str(root), code=2)
-    assert "data.corpus=builtin-lines has no source" in done.err and "model.stack=causal" in done.err
-
-
 def test_what_needs_translations_is_refused(root):
     search = SWEEP.replace("lm", "s").replace(
         "row: {values: [base, D-Pdrop0.0, C-dff4096]}", "model.h: {values: [1, 2]}"

@@ -10,9 +10,7 @@ from scipy import stats
 from torch.nn import functional as F
 
 from lightning_tfm.config import Experiment, Hardware, Model, Training
-from lightning_tfm.config_validation import check
 from lightning_tfm.data.batch import Batch, Step, make_batch
-from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import SelfAttention
 from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.feed_forward import make_feed_forward
@@ -234,19 +232,6 @@ def test_feed_forwards_are_dropped_before_the_second_matrix(name):
         torch.testing.assert_close(module(x), module.W_2(inner * keep))
     torch.manual_seed(1)
     assert not torch.equal(module(x), module(x)) and torch.equal(module.eval()(x), module(x))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"P_attention": 1.0}, r"model\.P_attention=1\.0: must be in"),
-        ({"P_attention": 0.1, "layer": "restricted"}, "layer=restricted needs it at 0"),
-        ({"P_ff": 0.1, "feed_forward": "mine.Mine"}, "acts in feed-forwards that ship: mine.Mine"),
-    ],
-)
-def test_what_cannot_be_dropped_is_refused(change, words):
-    with pytest.raises(UserError, match=words):
-        check(Experiment(model=Model(**change)))
 
 
 SIZES = {"N": 2, "d_model": 16, "d_ff": 11, "h": 2, "d_k": 6, "d_v": 5, "P_drop": 0.2, "neighbourhood": 3}

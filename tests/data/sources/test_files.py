@@ -9,8 +9,7 @@ import pytest
 
 from lightning_tfm.cli.arguments import make_parser, parse
 from lightning_tfm.cli.main import main
-from lightning_tfm.config import Data, Experiment, Model, override
-from lightning_tfm.config_validation import check
+from lightning_tfm.config import Data, Experiment, override
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sources.files import BuiltinCorpus, Corpus, FilesCorpus, corpus_fingerprint, make_corpus
 from lightning_tfm.data.sources.length_buckets import LongText
@@ -81,6 +80,11 @@ class Plain:
 class Unfinished(Corpus):
     def lines(self, split):
         yield from ()
+
+
+def test_a_corpus_that_lacks_methods_is_refused_with_their_names():
+    with pytest.raises(UserError, match="must define fingerprint, name too"):
+        make_corpus(Data(corpus=f"{__name__}.Unfinished"))
 
 
 def test_files_split_at_line_feeds_alone(files):
@@ -203,21 +207,6 @@ def test_data_prepare_and_fit_take_a_class_from_the_working_directory(tmp_path, 
     assert str(prepare(settings.exact.data, settings.out).folder) in said
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("buildin", "did you mean 'builtin'"),
-        ("no.such.module.Class", "cannot import it"),
-        (f"{__name__}.Missing", "cannot import it"),
-        ("pathlib.Path", r"must be a class with a method lines\(split\)"),
-        (f"{__name__}.Unfinished", "must define fingerprint, name too"),
-    ],
-)
-def test_wrong_corpus_names(name, message):
-    with pytest.raises(UserError, match=message):
-        make_corpus(Data(corpus=name))
-
-
 def test_builtin_by_name():
     assert isinstance(make_corpus(Data()), BuiltinCorpus)
 
@@ -330,24 +319,6 @@ def test_the_built_in_text_is_the_target_side():
     data = Data(corpus="builtin-lines", pairs=20)
     plain = [target for _, target in make_corpus(Data(corpus="builtin", pairs=20)).lines("train")]
     assert list(make_corpus(data).lines("train")) == [("", target) for target in plain]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"model.stack": "encoder_decoder"}, "so there is nothing to encode: set model.stack=causal"),
-        ({"model.stack": "prefix"}, "set model.stack=causal"),
-        ({"model.tie": "none"}, "leave it at all"),
-        ({"data.max_ratio": 2.0}, "data.max_ratio compares the two sides"),
-        ({"evaluation.metrics": "chrf"}, "evaluation.metrics=chrf scores translations"),
-        ({"data.corpus": "lines"}, "needs data.folder"),
-    ],
-)
-def test_what_only_a_pair_has_a_place_for_is_refused(change, said):
-    e = Experiment(model=Model(stack="causal"), data=Data(corpus="builtin-lines"))
-    check(e)
-    with pytest.raises(UserError, match=said):
-        check(override(e, change, "test"))
 
 
 SIZES = {
