@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from lightning_tfm.corpus_metrics import Bleu
-from lightning_tfm.runs.process.forking import forked, let_come
+from lightning_tfm.runs.process.forking import fork, let_come
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.record import Claimed, RunRecord, Segment
 from lightning_tfm.schema import Flaw, make_from
@@ -105,7 +105,7 @@ class Forks:
                 return error.code if isinstance(error.code, int) else 1
             return 0
 
-        self._pids.append(forked(body))
+        self._pids.append(fork(body))
         return self._pids[-1]
 
     def join(self, pid: int, seconds: float = 300.0) -> int:

@@ -18,7 +18,7 @@ from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.config import Evaluation, Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import devices
-from lightning_tfm.runs.outcome import guarded
+from lightning_tfm.runs.outcome import exit_code_of_body
 from lightning_tfm.study import preflight
 from lightning_tfm.study.preflight import TOKENIZERS, check_trainable
 from lightning_tfm.study.sweeps import read_search
@@ -96,7 +96,7 @@ def test_what_has_a_name_ends_in_a_line_and_only_the_unexpected_in_a_traceback(e
         raise error
 
     endings = []
-    assert guarded(fail, endings.append) == code
+    assert exit_code_of_body(fail, endings.append) == code
     said = capsys.readouterr().err
     assert words in said and ("Traceback" in said) == (words == "Traceback") and len(endings) == 1
 

@@ -22,7 +22,7 @@ from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import refuse
 from lightning_tfm.registry import KINDS as PARTS
 from lightning_tfm.study.ratios import HOLD, KINDS, SEEN
-from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, merged
+from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, merge
 from lightning_tfm.yaml_files import read_word
 
 ALL = "all"
@@ -242,7 +242,7 @@ def settings_from(parser: Parser, argv: Sequence[str], base: Experiment | None =
     given = options.pop("given")
     own = {key: value for key, value in options.items() if key not in (*SECTIONS, *PLAIN, APPENDED, "config")}
     files, typed = tuple(value for key, value in given if key == "config"), frozenset(key for key, _ in given)
-    settings = replace(merged(_settings(given), base), verb=own, files=files, typed=typed)
+    settings = replace(merge(_settings(given), base), verb=own, files=files, typed=typed)
     _check_out(settings.out)
     return settings
 

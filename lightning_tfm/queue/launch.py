@@ -17,11 +17,11 @@ from lightning_tfm.queue.pool import Job, Pool
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.sampling import optuna_params
-from lightning_tfm.queue.storages.backends import remember, remembered
+from lightning_tfm.queue.storages.backends import address_of_queue, remember
 from lightning_tfm.queue.storages.open import make_queue, open_queue
 from lightning_tfm.queue.storages.sharing import fetch, publish
 from lightning_tfm.queue.view import View, follow
-from lightning_tfm.queue.wandb_mirror import mirrored
+from lightning_tfm.queue.wandb_mirror import mirror_to_wandb
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import MAY_BE_GONE, say
 from lightning_tfm.study.cell import Cell
@@ -51,7 +51,7 @@ def work(
     from lightning_tfm.queue.training import Training  # with torch: once, before any run is forked
 
     folder = folder_of(root, study.name)
-    storage, hardware = remembered(resources.storage, folder), study.hardware_of(resources.hardware)
+    storage, hardware = address_of_queue(resources.storage, folder), study.hardware_of(resources.hardware)
     resources = dataclasses.replace(resources, storage=storage, hardware=hardware)
     training = Training(study, resources.hardware, root, resources.devices)
     schedule = EventSchedule.of(resources.hardware, study.base.scaled().training)
@@ -72,7 +72,7 @@ def work(
 
     if resources.devices is not None and resources.devices.gpu and resources.devices.runs > 1:
         say(how_shared())
-    with mirrored(resources.wandb, root, study.name, folder, known, say):
+    with mirror_to_wandb(resources.wandb, root, study.name, folder, known, say):
         return run_study(job, cells, start=start)
 
 

@@ -22,15 +22,15 @@ from lightning_tfm.queue.storages.backends import OUTAGES
 from lightning_tfm.queue.view import View
 from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.runs.outcome import ending_of, in_a_line, outcome_of
-from lightning_tfm.runs.process.attempt import Task, attempted, become_run
+from lightning_tfm.runs.process.attempt import Task, become_run, run_attempt
 from lightning_tfm.runs.process.forking import (
     STOP_SIGNALS,
     StopSignals,
     adopt_orphans,
     children,
-    forked,
-    held_back,
+    fork,
     set_threads,
+    signals_held_back,
 )
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.rescored import read_scored
@@ -233,8 +233,8 @@ class Pool:
             self.view.say(f"{cell.row} seed {cell.seed}: starts over, since its checkpoints are on another machine")
         work.beat_at = work.watched_at = now = time.monotonic()
         work.sign = (_heartbeat(folder), now)
-        with held_back():  # until it is among those that a signal is passed on to
-            work.pid = forked(lambda: self._be_run(work))
+        with signals_held_back():  # until it is among those that a signal is passed on to
+            work.pid = fork(lambda: self._be_run(work))
 
     def _be_run(self, work: Work) -> int:
         """Body of a run's process; returns its exit code."""
@@ -243,7 +243,7 @@ class Pool:
         become_run(work.folder)
         training, threads = self.job.training, self.job.resources.threads
         set_threads(threads)
-        return attempted(
+        return run_attempt(
             work.folder,
             lambda attempt: training.train(Task(work.claim.cell, attempt, threads, work.slot)),
             lambda attempt: training.score(Task(work.claim.cell, attempt, threads, work.slot)),

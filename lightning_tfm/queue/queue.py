@@ -118,7 +118,7 @@ class Queue:
         """Keep a small value with the study, for workers that share nothing else with us."""
         self._storage.set_study_user_attr(self._study_id, key, value)
 
-    def noted(self, key: str) -> Any:
+    def note_of(self, key: str) -> Any:
         """What `note` kept; None if nothing."""
         return self._storage.get_study_user_attrs(self._study_id).get(key)
 
@@ -339,7 +339,7 @@ class Queue:
 
     def _budget_left(self) -> int:
         """Cells that a search may still make."""
-        if self.noted(EXHAUSTED):
+        if self.note_of(EXHAUSTED):
             return 0
         return self.budget - len(newest(self._trials()))
 

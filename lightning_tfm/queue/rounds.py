@@ -46,7 +46,7 @@ def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
     return before.plan
 
 
-def reported(asked: Ablation, options: Options, root: Path) -> list[int]:
+def reported_seeds(asked: Ablation, options: Options, root: Path) -> list[int]:
     """All seeds that the looks may take. Raises UserError as `begin` does."""
     folder = folder_of(root, asked.name)
     return pool(asked.seeds, plan_of(options, read_looks(folder), folder / LOOKS).budget)

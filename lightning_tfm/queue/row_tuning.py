@@ -72,7 +72,7 @@ def variants(tuning: Tuning, rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def tuned(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> Ablation | None:
+def with_best_values(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> Ablation | None:
     """`study` with every row at its best value, tried in a separate study. None, UserError, SystemExit as `work`."""
     from lightning_tfm.queue.launch import work
 

@@ -27,7 +27,7 @@ def hide(root: Path, name: str, row: str, storage: str = "") -> str:
     shutil.rmtree(folder / "cells" / row, ignore_errors=True)
     _rename_tuned(folder, row, apart)
     study = amend(root, name, lambda study: _ablation(study).hiding(row))
-    if queue is not None and queue.noted("definition") is not None:
+    if queue is not None and queue.note_of("definition") is not None:
         queue.note("definition", study.to_plain())
     return apart
 
@@ -47,7 +47,7 @@ def show(root: Path, name: str, row: str, storage: str = "") -> str:
         if RunFolder(root, (cell := study.cell(shown, seed)).training_hash).finished():
             link(folder, cell)
     queue = open_queue(root, name, storage, write=True) if has_queue(root, name, storage) else None
-    if queue is not None and queue.noted("definition") is not None:
+    if queue is not None and queue.note_of("definition") is not None:
         queue.note("definition", study.to_plain())
     return shown.name
 

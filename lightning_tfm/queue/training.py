@@ -25,7 +25,7 @@ class Training:
     devices: Devices | None = None
 
     def train(self, task: Task) -> None:
-        plan, prepared = self._asked(task)
+        plan, prepared = self._plan_and_text(task)
         if self.devices is not None:
             self.devices.assign(task.slot)
         train_cell(plan, task.cell, self._hardware(task), task.attempt, prepared.folder)
@@ -33,13 +33,13 @@ class Training:
     def score(self, task: Task) -> None:
         """Score a finished run by the study's evaluation. Raises UserError."""
         prepare_process(self._hardware(task))
-        plan, prepared = self._asked(task)
+        plan, prepared = self._plan_and_text(task)
         score_anew(task.attempt, plan[0], prepared)
 
     def _hardware(self, task: Task) -> Hardware:
         return replace(self.hardware, threads=task.threads or self.hardware.threads)
 
-    def _asked(self, task: Task) -> tuple[Plan, Prepared]:
+    def _plan_and_text(self, task: Task) -> tuple[Plan, Prepared]:
         """What to train, and its text once checked to be the study's. Raises UserError."""
         plan = self.study.plan(task.cell, self.root)
         return plan, prepare_same(plan[0].data, self.root, self.study.texts(task.cell, self.root).known())

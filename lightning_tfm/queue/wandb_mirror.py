@@ -20,7 +20,7 @@ from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED, numbers
 from lightning_tfm.runs.folder import RunFolder, read_json
-from lightning_tfm.runs.process.forking import children, forked, let_come
+from lightning_tfm.runs.process.forking import children, fork, let_come
 from lightning_tfm.runs.record import CURVES, RunRecord, read_record, to_plain
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.cell import Cell
@@ -122,7 +122,7 @@ class Mirror:
             for name in [*CURVES.values(), f"dev/{OF_TEXT.name}"]:
                 run.define_metric(name, step_metric=STEP)
             self._open[folder.training_hash] = run
-            self._sent[run.id] = self._arrived(run, {r["step"] for r in records})
+            self._sent[run.id] = self._steps_there(run, {r["step"] for r in records})
         return self._open[folder.training_hash]
 
     def _init_run(self, folder: RunFolder, cell: Cell) -> Any:
@@ -170,7 +170,7 @@ class Mirror:
             return os.environ["WANDB_RUN_ID"]
         return folder.training_hash[:16]
 
-    def _arrived(self, run: Any, steps: set[int]) -> set[int]:
+    def _steps_there(self, run: Any, steps: set[int]) -> set[int]:
         """Those of `steps` that W&B has."""
         last = run.summary.get(STEP) if self.mode == "online" else read_json(self._closed_note(run))
         return {step for step in steps if last is not None and step <= last}
@@ -227,7 +227,7 @@ def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], 
 def send_verdicts(folder: Path, mode: Mode, group: str, found: Verdicts, say: Callable[[str], None]) -> None:
     """Send a study's verdicts at its end, from a separate process: trouble is reported, and harms nothing."""
     mirror = Mirror(folder, mode, group)
-    trouble = _end_of(forked(lambda: _in_process(mirror, lambda: mirror.verdicts(found))), PATIENCE)
+    trouble = _end_of(fork(lambda: _in_process(mirror, lambda: mirror.verdicts(found))), PATIENCE)
     if trouble:
         again = with_out(f"lightning-tfm wandb replay {group}", folder.parents[1])
         say(f"W&B: the table of verdicts {trouble}{_where(trouble, folder)}; to send it: {again}")
@@ -250,7 +250,7 @@ def _in_process(mirror: Mirror, send: Callable[[], None]) -> int:
 
 
 @contextmanager
-def mirrored(
+def mirror_to_wandb(
     mode: Mode | Literal["off"],
     root: Path,
     group: str,
@@ -270,7 +270,7 @@ def mirrored(
         return
 
     def start() -> int:
-        return forked(lambda: _be_mirror(Mirror(folder, mode, group), root, cells))
+        return fork(lambda: _be_mirror(Mirror(folder, mode, group), root, cells))
 
     pid = start()
     try:

@@ -101,7 +101,7 @@ def ending_of(error: BaseException) -> Ending:
     return Ending(name, EXIT_CODES[name] if code is None else code, str(error), reason, step)
 
 
-def guarded(body: Callable[[], object], tell: Callable[[Ending], None]) -> int:
+def exit_code_of_body(body: Callable[[], object], tell: Callable[[Ending], None]) -> int:
     """Call `body()`; the exit code that says how it ended. `tell` is called at every end but a successful one.
 
     For an unexpected error the traceback is printed; for a named one, a line.

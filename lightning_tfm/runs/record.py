@@ -364,16 +364,21 @@ def read_score(path: Path) -> Score | Missing:
 
     Without a checksum it is damaged, unless the run is of a version that wrote none: so its result.json says.
     """
-    found = _read(path, lambda plain, text: _of_file(Score, _check_translated(_checksummed(plain, path))))
+    found = _read(path, lambda plain, text: _of_file(Score, _check_translated(_score_with_measures(plain, path))))
     if isinstance(found, Score) and found.run not in ("", path.parents[2].name):
         return Missing(f"{path.name} is the score of run {found.run}", damaged=True)
     return found
 
 
-def _checksummed(plain: Any, path: Path) -> Any:
+def _score_with_measures(plain: Any, path: Path) -> Any:
     """A score with its measures. Raises Flaw where it lacks the checksum that its run's record has."""
     result = path.parents[2] / "result.json"
-    if isinstance(plain, dict) and KEY not in plain and result.is_file() and has_checksum(_loaded(result.read_bytes())):
+    if (
+        isinstance(plain, dict)
+        and KEY not in plain
+        and result.is_file()
+        and has_checksum(_parse_json(result.read_bytes()))
+    ):
         raise Flaw([], "its checksum is missing")
     return _with_measures(plain)
 
@@ -419,7 +424,7 @@ def from_plain(plain: Any, text: bytes = b"") -> RunRecord | Missing:
 def _read(path: Path, make: Any) -> Any:
     try:
         text = path.read_bytes()
-        plain = _loaded(text)
+        plain = _parse_json(text)
         if not intact(plain):
             wrong = "does not match" if KEY in plain else "is missing"
             return Missing(f"its record is damaged: its checksum {wrong}", damaged=True)
@@ -434,7 +439,7 @@ def _read(path: Path, make: Any) -> Any:
         return Missing(f"its record cannot be read: {error}", damaged=True)
 
 
-def _loaded(text: bytes) -> Any:
+def _parse_json(text: bytes) -> Any:
     from pydantic_core import from_json
 
     try:

@@ -47,12 +47,12 @@ class Samples:
         batch = module.transfer_batch_to_device(make_batch(*sides, np.array(self._lines)), module.device, 0)
         training = module.training
         module.eval()
-        with of_weights(module.device), self._uncompiled():
+        with of_weights(module.device), self._without_compile():
             found = beam_search(module.transformer, batch.source_BS, 1, 0.0, EXTRA)
         module.train(training)
         return [self._tokenizer.decode(best[0].pieces) for best in found]
 
-    def _uncompiled(self) -> AbstractContextManager[Any]:
+    def _without_compile(self) -> AbstractContextManager[Any]:
         return torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()
 
     def _begin(self, step: int) -> None:

@@ -49,7 +49,7 @@ def untied(change: dict[str, Any], where: str) -> dict[str, Any]:
     return {key: value for key, value in change.items() if not isinstance(value, dict)}
 
 
-def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, Any]:
+def with_numbers(base: Experiment, change: dict[str, Any], where: str) -> dict[str, Any]:
     """The change with numbers in place of ties, in the same order.
 
     Raises UserError where a number does not fit its field, or ties form a circle.

@@ -91,7 +91,7 @@ class Regime:
         t, d = self.base.training, self.base.data
         unique, trained = self.pieces / self.parameters, t.steps * t.tokens / self.parameters
         warm = t.warmup / t.steps
-        text = f"{d.pairs:,} pairs" if _generated(d) else f"data.share {d.share:g}"
+        text = f"{d.pairs:,} pairs" if _is_generated(d) else f"data.share {d.share:g}"
         scaled = "" if self.seen == 1 else f", {self.seen:g} of the paper's budget"
         return [
             f"ratios held at {self.parameters:,} parameters of base: {text}, {self.pieces:,} target tokens; "
@@ -124,7 +124,7 @@ def hold(base: Experiment, held: Held, count: Count) -> Regime:
 
 def _text(base: Experiment, count: Count, where: str) -> tuple[Data, int, int]:
     """(the text, its target pieces, parameters of base over its vocabulary)."""
-    generated = _generated(base.data)
+    generated = _is_generated(base.data)
     P = parameters(base, base.data.vocab_size)
     size = max(1, round(UNIQUE * P / PAIR)) if generated else 1.0
     for _ in range(TRIES):
@@ -161,7 +161,7 @@ def _too_short(base: Experiment, pieces: int, V: int, where: str) -> str:
     return f"{said}: it is too short for any width; use a longer text or a smaller data.vocab_size"
 
 
-def _generated(data: Data) -> bool:
+def _is_generated(data: Data) -> bool:
     return data.corpus in CORPORA and CORPORA[data.corpus].generated
 
 

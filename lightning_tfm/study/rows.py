@@ -83,7 +83,7 @@ class Row:
         """This row laid on `base`: then it holds numbers. Raises UserError where its sizes are not whole there."""
         if not any(isinstance(value, dict) for value in self.change.values()):
             return self
-        change = expressions.resolved(base, self.change, f"{self.where}: row '{self.name}'")
+        change = expressions.with_numbers(base, self.change, f"{self.where}: row '{self.name}'")
         tied = {key: value for key, value in self.change.items() if key in change and change[key] != value}
         return replace(self, change=change, ties=tied)
 
@@ -171,7 +171,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
         line = make_from(_Line, values)
     except Flaw as flaw:
         raise UserError(f"{file.where(name, *flaw.keys)}: row '{name}': {flaw}") from None
-    change = line.change | _solved(line, where)
+    change = line.change | _solve_value(line, where)
     for key, value in change.items():
         refuse(key, where=where)
         if not_of_rows(key):
@@ -197,7 +197,7 @@ def one_line(value: Any, key: str, where: str) -> None:
         raise UserError(f"{where}: {key}={value!r}: expected one line of words")
 
 
-def _solved(line: _Line, where: str) -> dict[str, Any]:
+def _solve_value(line: _Line, where: str) -> dict[str, Any]:
     """`solve: {field: F, equal: flops}` as a value of the change (study/expressions.py)."""
     if line.solve is None:
         return {}

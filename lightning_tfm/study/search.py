@@ -96,7 +96,7 @@ class Search(Study):
     def at(self, change: dict[str, Any]) -> Experiment:
         """The base with the parameters of a trial, and what follows them, at the paper's scale. Raises UserError."""
         where = f"study '{self.name}'"
-        return override(self.base, expressions.resolved(self.base, change | self.ties, where), where)
+        return override(self.base, expressions.with_numbers(self.base, change | self.ties, where), where)
 
     def of(self, row: str, change: dict[str, Any], seed: int | None = None) -> Experiment:
         """The experiment of the trial `row` at one of its seeds, by default the first. Base is base, tied or not."""

@@ -106,7 +106,7 @@ def load_experiment(*files: str | Path, row: str | None = None, seed: int | None
     """
     settings = [setting for file in files for setting in in_file(file)]
     settings += [(key, value, "Python") for key, value in (("row", row), ("seed", seed)) if value is not None]
-    found = merged(settings)
+    found = merge(settings)
     if found.held:
         raise UserError(
             f"{found.held.where}: {HOLD}=ratios takes the text: load what `fit --config … --print_config` prints"
@@ -132,7 +132,7 @@ def in_file(name: str | Path) -> Iterator[Setting]:
             yield from ((f"{key}.{inner}", leaf, file.where(key, str(inner))) for inner, leaf in value.items())
 
 
-def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Settings:
+def merge(settings: Iterable[Setting], base: Experiment | None = None) -> Settings:
     """Settings over `base` (the paper's base model), later ones over earlier ones.
 
     Raises UserError naming where it was written, key, value and the nearest valid key.

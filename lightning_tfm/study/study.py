@@ -345,7 +345,7 @@ class Ablation(Study):
         )
 
     def joined(self, old: Self, path: Path) -> Self:
-        before, after = (_unseeded(to_dict(study.base)) for study in (old, self))
+        before, after = (_without_seed(to_dict(study.base)) for study in (old, self))
         found = differences(before, after, "the study has") + self._other_texts(old)
         changed = other_rows(self.rows, old.rows)
         found += [
@@ -402,7 +402,7 @@ def value_of(experiment: Experiment, key: str) -> Any:
     return getattr(getattr(experiment, section), name)
 
 
-def _unseeded(base: dict[str, Any]) -> dict[str, Any]:
+def _without_seed(base: dict[str, Any]) -> dict[str, Any]:
     """A base without its own seed, which no cell has if the seeds are listed."""
     return base | {"training": {key: value for key, value in base["training"].items() if key != "seed"}}
 

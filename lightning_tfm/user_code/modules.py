@@ -155,12 +155,12 @@ def _is_users(name: str, file: Path, tops: Collection[str]) -> bool:
     """Whether a module is neither Python's own nor of an installed package, unless that is one of `tops`."""
     if {"site-packages", "dist-packages"} & set(file.parts):
         top = name.partition(".")[0]
-        return top in tops or top not in _distributed()
+        return top in tops or top not in _distributions()
     return not any(file.resolve().is_relative_to(folder) for folder in _STANDARD)
 
 
 @cache
-def _distributed() -> Collection[str]:
+def _distributions() -> Collection[str]:
     """Modules that come with a distribution, which has a version; others are merely in the same folder."""
     return packages_distributions().keys()
 

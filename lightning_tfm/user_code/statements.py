@@ -97,7 +97,7 @@ def _root(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _executed(node: ast.stmt) -> Iterator[ast.AST]:
+def _executed_nodes(node: ast.stmt) -> Iterator[ast.AST]:
     """The nodes that run when the module is imported: not those inside functions."""
     todo: list[ast.AST] = [node]
     while todo:
@@ -115,7 +115,7 @@ def _binds(node: ast.stmt) -> Iterator[str]:
             yield from inner.names
     if isinstance(node, DEFINES):
         return
-    for inner in _executed(node):
+    for inner in _executed_nodes(node):
         if isinstance(inner, (ast.Name, ast.Attribute, ast.Subscript)) and not isinstance(inner.ctx, ast.Load):
             yield _root(inner)
         elif isinstance(inner, DEFINES):

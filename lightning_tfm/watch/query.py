@@ -69,17 +69,17 @@ def find_runs(text: str, fields: Mapping[str, Field], runs: Sequence[Any]) -> tu
         return list(runs), []
     if text.count("'") % 2:
         raise UserError(f"{text.strip()!r}: a text begins and ends with a single quote; {EXAMPLE}")
-    named = {token: field for token in tokens if (field := _named(token, fields)) is not None}
+    named = {token: field for token in tokens if (field := _field_named(token, fields)) is not None}
     _check(tokens, named, runs)
     columns = list({field.name: field for field in named.values()}.values())
-    words = [_quoted(named[token].name) if token in named else token for token in tokens]
+    words = [_quote(named[token].name) if token in named else token for token in tokens]
     try:
         return [runs[i] for i in _matching_indices(" ".join(words), columns, runs)], columns
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-        raise UserError(_explained(str(error), fields)) from None
+        raise UserError(_explanation(str(error), fields)) from None
 
 
-def _named(token: str, fields: Mapping[str, Field]) -> Field | None:
+def _field_named(token: str, fields: Mapping[str, Field]) -> Field | None:
     """The field that a token names; in quotes it must."""
     if token.startswith('"') or token in fields or any(name.endswith(f".{token}") for name in fields):
         return _field(token.strip('"'), fields)
@@ -139,7 +139,7 @@ def _matching_indices(where: str, columns: Sequence[Field], runs: Sequence[Any])
     try:
         base.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 100)
         heads = ["#", *(field.name for field in columns)]
-        base.execute(f"create table runs ({', '.join(map(_quoted, heads))})")
+        base.execute(f"create table runs ({', '.join(map(_quote, heads))})")
         lines = ((i, *line) for i, run in enumerate(runs) for line in product(*(_values(f, run) for f in columns)))
         base.executemany(f"insert into runs values ({', '.join('?' * len(heads))})", lines)
         base.set_authorizer(allowed)
@@ -161,11 +161,11 @@ def _values(field: Field, run: Any) -> tuple[Any, ...]:
     return (str(value) if field.kind == "text" and value is not None else value,)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f'"{name}"'
 
 
-def _explained(error: str, fields: Mapping[str, Field]) -> str:
+def _explanation(error: str, fields: Mapping[str, Field]) -> str:
     """SQLite's words in the user's."""
     word = error.rpartition(": ")[2]
     if error.startswith("no such column"):

@@ -297,7 +297,7 @@ class Reader:
         if self._state is None or not self._settled or stamps != self._stamps:
             self._stamps = stamps
             self._mark = self._now() if self._memory else ""
-            state = self._recalled() or self._read()
+            state = self._state_from_memory() or self._read()
             self._state = self._state if state == self._state else state
         return self._state
 
@@ -310,7 +310,7 @@ class Reader:
         curve = CurveSummary(found.words, found.diverged, found.damaged, found.curve, found.loss, found.best_ppl)
         return Finished(self._mark, found.record, curve, found.called)
 
-    def _recalled(self) -> RunState | None:
+    def _state_from_memory(self) -> RunState | None:
         found = self._memory.recall(self.name, self._mark) if self._memory and self._state is None else None
         if found is None:
             return None
@@ -343,7 +343,7 @@ class Reader:
             return replace(state, state="damaged", words=f"result.json: {record.reason}")
         if alive:
             return replace(state, state="running").after(Took())
-        return self._ended(state)
+        return self._state_at_end(state)
 
     def _trains(self) -> dict[str, Any]:
         """What it trains, according to its folder."""
@@ -387,7 +387,7 @@ class Reader:
             experiment=self._trains(),
         )
 
-    def _ended(self, state: RunState) -> RunState:
+    def _state_at_end(self, state: RunState) -> RunState:
         found = (re.fullmatch(r"step-(\d+)\.ckpt", path.name) for path in self.folder.glob("checkpoints/*"))
         kept = max((int(name[1]) for name in found if name), default=0)
         state = replace(state, phase="", tokens_per_second=None, kept=kept)

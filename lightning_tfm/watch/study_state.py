@@ -212,7 +212,7 @@ class Watch:
             best=_best(self.study, cells, runs),
             coming=coming,
             share=_share(cells, runs, coming),
-            started=_started(runs.values(), self._first_link(cells)),
+            started=_start_time(runs.values(), self._first_link(cells)),
         )
 
     def _first_link(self, cells: Sequence[CellState]) -> float:
@@ -305,7 +305,7 @@ def _mean(values: Sequence[float]) -> float:
     return values[0] if len(values) == 1 else fmean(values)
 
 
-def _started(runs: Iterable[RunState], linked: float) -> float | None:
+def _start_time(runs: Iterable[RunState], linked: float) -> float | None:
     """When a study began that took its first cell at `linked`: with the first of its runs that ended later.
 
     Those that ended before were trained for another study. Where all did, they may have been copied: their own time.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.runs.process.forking import forked, let_come
+from lightning_tfm.runs.process.forking import fork, let_come
 from tests.helpers.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ class Call:
         self._files[0].write(given.encode())
         self._files[0].seek(0)
         self._status: int | None = None
-        self.pid = forked(lambda: self._be_child(action, folder))
+        self.pid = fork(lambda: self._be_child(action, folder))
 
     def poll(self) -> int | None:
         """The exit code, None as long as it runs."""

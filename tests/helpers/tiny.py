@@ -14,7 +14,7 @@ from typing import Any
 import lightning.pytorch  # noqa: F401  for the children
 
 from lightning_tfm.config import Experiment, Hardware, override, training_hash, training_identity
-from lightning_tfm.runs.process.forking import forked, let_come
+from lightning_tfm.runs.process.forking import fork, let_come
 
 WORDS = "ka lo mi nu pe ri so ta ve zu bra dro fli gri klu pla".split()
 TINY = {
@@ -71,7 +71,7 @@ def attempt(e: Experiment, root: Path, hardware: Hardware | None = None) -> tupl
     """Train and score as the command line does: (exit code, the run's directory). Call it in a child (`in_child`)."""
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.runs.folder import RunFolder
-    from lightning_tfm.runs.process.attempt import attempted
+    from lightning_tfm.runs.process.attempt import run_attempt
     from lightning_tfm.runs.process.forking import exit_on_signals
     from lightning_tfm.runs.process.launchers import train_cell
     from lightning_tfm.study.cell import Cell
@@ -83,7 +83,7 @@ def attempt(e: Experiment, root: Path, hardware: Hardware | None = None) -> tupl
     name = training_hash(identity)
     folder = RunFolder(root, name)
     plan, cell = (e, identity), Cell("tiny", 1, name, 1.0)
-    return attempted(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, prepared.folder)), folder.path
+    return run_attempt(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, prepared.folder)), folder.path
 
 
 def train(e: Experiment, root: Path, hardware: Hardware | None = None) -> Path:
@@ -96,7 +96,7 @@ def train(e: Experiment, root: Path, hardware: Hardware | None = None) -> Path:
 def in_child(fn: Callable[..., Any], *args: Any) -> Any:
     """`fn(*args)` in a forked child, of which no thread, handler or state stays behind. Raises what it raised."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
-    child = forked(lambda: _report(fn, args, theirs))
+    child = fork(lambda: _report(fn, args, theirs))
     theirs.close()
     try:
         good, value = ours.recv()

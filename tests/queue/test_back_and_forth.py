@@ -21,7 +21,7 @@ command: [lightning-tfm, fit, "${args}"]
 def traced(sweep: Path, root: Path, *arguments: str) -> tuple[int, Counter, Counter]:
     """The exit code of `sweep`; how often its process read each file that was there, and laid each row on a base."""
     read, laid, launcher = Counter[str](), Counter[str](), [os.getpid()]
-    resolved, write_table = expressions.resolved, study_report.write_table
+    with_numbers, write_table = expressions.with_numbers, study_report.write_table
 
     def listen(event: str, args: tuple) -> None:
         if event == "open" and [os.getpid()] == launcher and isinstance(args[0], (str, os.PathLike)):
@@ -31,13 +31,13 @@ def traced(sweep: Path, root: Path, *arguments: str) -> tuple[int, Counter, Coun
 
     def counted(base, change, where):
         laid[where] += [os.getpid()] == launcher
-        return resolved(base, change, where)
+        return with_numbers(base, change, where)
 
     def then_report(study, folder):
         launcher.clear()
         return write_table(study, folder)
 
-    expressions.resolved, study_report.write_table = counted, then_report
+    expressions.with_numbers, study_report.write_table = counted, then_report
     sys.addaudithook(listen)
     return main(["sweep", str(sweep), *arguments]), read, laid
 

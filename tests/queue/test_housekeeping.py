@@ -285,7 +285,7 @@ def test_a_hidden_row_leaves_the_table_and_comes_back_with_its_runs(made, capsys
     hidden = load(root, "made").hidden[0]
     assert (hidden.name, hidden.change) == ("A-h4 (hidden)", {"model.h": 4, "model.d_k": 128, "model.d_v": 128})
     assert queue.claim() is None and queue.done(), "it trains no further"
-    assert [row["name"] for row in queue.noted("definition")["rows"]] == ["base", "A-h1"]
+    assert [row["name"] for row in queue.note_of("definition")["rows"]] == ["base", "A-h1"]
     assert not (root / "studies/made/cells/A-h4").exists() and sorted((root / "runs").iterdir()) == runs
     for action, row, words in (
         ("hide", "A-h4", "no row 'A-h4'"),

@@ -15,7 +15,7 @@ from lightning_tfm.atomic_io import locked
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storages import join, journal
-from lightning_tfm.queue.storages.backends import find_storage, remember, remembered
+from lightning_tfm.queue.storages.backends import address_of_queue, find_storage, remember
 from lightning_tfm.queue.storages.journal import open_journal
 from lightning_tfm.queue.storages.sharing import check_shared, publish, shares_files
 from lightning_tfm.runs.folder import RunFolder
@@ -245,9 +245,9 @@ def test_a_study_keeps_to_its_storage(tmp_path: Path) -> None:
     url = "postgresql+psycopg://me:secret@host/db"
     remember(url, tmp_path)
     assert "secret" not in (tmp_path / "storage").read_text()
-    assert remembered("", tmp_path) == "postgresql://me@host/db" and remembered(url, tmp_path) == url
+    assert address_of_queue("", tmp_path) == "postgresql://me@host/db" and address_of_queue(url, tmp_path) == url
     with pytest.raises(UserError, match="was started on postgresql://me@host/db"):
-        remembered("postgresql://me@other/db", tmp_path)
+        address_of_queue("postgresql://me@other/db", tmp_path)
 
 
 def test_who_has_joined_waits_while_more_runs_may_come(tmp_path, monkeypatch, capsys):

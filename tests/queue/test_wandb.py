@@ -17,7 +17,7 @@ import wandb
 import yaml
 
 from lightning_tfm.queue import wandb_mirror
-from lightning_tfm.queue.wandb_mirror import Mirror, mirrored, send_verdicts
+from lightning_tfm.queue.wandb_mirror import Mirror, mirror_to_wandb, send_verdicts
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.study.cell import Cell
@@ -214,7 +214,7 @@ def test_a_mirror_that_died_is_started_again_once_and_sends_all(tmp_path: Path) 
             os.kill(os.getpid(), signal.SIGKILL)
         return CELLS[:1]
 
-    with mirrored("offline", tmp_path, "s", folder, cells, said.append):
+    with mirror_to_wandb("offline", tmp_path, "s", folder, cells, said.append):
         wait_for(died.exists, 10, "the mirror's first look")
     (history,) = read_back(folder).values()
     assert [h["optimizer_step"] for h in history if "train/loss" in h] == [1, 2, 3, 4, 5, 6] and not said
@@ -230,7 +230,7 @@ def test_a_killed_mirror_harms_nobody_and_is_said(tmp_path: Path) -> None:
         return []
 
     folder = tmp_path / "studies" / "s"
-    with mirrored("offline", tmp_path, "s", folder, broken, said.append):
+    with mirror_to_wandb("offline", tmp_path, "s", folder, broken, said.append):
         pass
     assert len(said) == 1 and "no run was harmed" in said[0] and "wandb replay s" in said[0]
     assert f", see {folder / 'mirror.log'}; " in said[0] and (folder / "mirror.log").is_file()
@@ -241,7 +241,7 @@ def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
     said: list[str] = []
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with mirrored("offline", tmp_path, "s", blocked / "s", lambda: CELLS, said.append):
+    with mirror_to_wandb("offline", tmp_path, "s", blocked / "s", lambda: CELLS, said.append):
         pass
     assert len(said) == 1 and "replay" in said[0]
     assert "mirror.log" not in said[0], "there is none"
@@ -393,7 +393,7 @@ def test_its_server_out_of_reach_is_said_and_nothing_is_taken_for_sent(tmp_path:
     cell = Cell("r", 1, "a" * 64, 1.0)
     folder, said = RunFolder(tmp_path, cell.training_hash), []
     files = tmp_path / "studies" / "s"
-    with mirrored("online", tmp_path, "s", files, lambda: [cell], said.append):
+    with mirror_to_wandb("online", tmp_path, "s", files, lambda: [cell], said.append):
         attempt = folder.claim()
         attempt.write_json(folder.experiment, {})
         began = time.monotonic()

@@ -23,7 +23,7 @@ from lightning_tfm.model.feed_forward import ReLU
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.queue.training import Training
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.process.attempt import Task, attempted
+from lightning_tfm.runs.process.attempt import Task, run_attempt
 from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
@@ -281,7 +281,7 @@ def begun(root: Path) -> Ablation:
 def run(study: Ablation, cell: Cell, root: Path) -> int:
     training = Training(study, Hardware(threads=1, accelerator="cpu"), root)
     folder = RunFolder(root, cell.training_hash)
-    return attempted(folder, *(lambda a, do=do: do(Task(cell, a, 1, 0)) for do in (training.train, training.score)))
+    return run_attempt(folder, *(lambda a, do=do: do(Task(cell, a, 1, 0)) for do in (training.train, training.score)))
 
 
 def reverse(path: Path) -> None:

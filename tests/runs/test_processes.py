@@ -18,7 +18,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import StaleAttempt
 from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.process import ranks, torchrun
-from lightning_tfm.runs.process.forking import STOP_SIGNALS, children, forked, held_back, let_come
+from lightning_tfm.runs.process.forking import STOP_SIGNALS, children, fork, let_come, signals_held_back
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.process.ranks import fork_ranks
 from tests.helpers.tiny import metrics, write_corpus
@@ -40,7 +40,7 @@ def test_a_signal_that_comes_before_the_child_listens_is_not_lost(number: int) -
         return len(seen)
 
     seen: list[int] = []
-    pid = forked(body)
+    pid = fork(body)
     os.kill(pid, number)
     assert exit_code(pid) == 1
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -63,7 +63,7 @@ def test_the_exit_code_says_how_a_child_ended(end, code: int, capfd) -> None:
         let_come()
         return end()
 
-    assert exit_code(forked(body)) == code
+    assert exit_code(fork(body)) == code
     assert ("Traceback" in capfd.readouterr().err) == (code != 7)
 
 
@@ -73,7 +73,7 @@ def test_a_child_that_cannot_write_ends_all_the_same(capfd) -> None:
         print("x")
         return 0
 
-    assert exit_code(forked(body)) == 0
+    assert exit_code(fork(body)) == 0
 
 
 def test_where_nothing_can_be_forked_signals_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,19 +82,19 @@ def test_where_nothing_can_be_forked_signals_come_again(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "fork", full)
     with pytest.raises(BlockingIOError):
-        forked(lambda: 0)
+        fork(lambda: 0)
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_what_was_held_back_before_stays_held_back() -> None:
-    with held_back():
-        assert exit_code(forked(lambda: 0)) == 0
+    with signals_held_back():
+        assert exit_code(fork(lambda: 0)) == 0
         assert set(STOP_SIGNALS) <= set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
 def test_a_child_dies_with_its_parent(tmp_path: Path, forks) -> None:
     def parent() -> None:
-        (tmp_path / "child").write_text(f"{forked(lambda: time.sleep(60) or 0)}\n")
+        (tmp_path / "child").write_text(f"{fork(lambda: time.sleep(60) or 0)}\n")
         time.sleep(60)
 
     pid = forks.start(parent)
@@ -104,8 +104,8 @@ def test_a_child_dies_with_its_parent(tmp_path: Path, forks) -> None:
 
 
 def test_no_text_is_written_twice(tmp_path: Path) -> None:
-    program = "import os; from lightning_tfm.runs.process.forking import forked\n"
-    program += "print('once', end='')\nos.waitpid(forked(lambda: 0), 0)"
+    program = "import os; from lightning_tfm.runs.process.forking import fork\n"
+    program += "print('once', end='')\nos.waitpid(fork(lambda: 0), 0)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "once"
 
 

@@ -15,7 +15,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue import row_tuning
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.study.expressions import resolved
+from lightning_tfm.study.expressions import with_numbers
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply, find_row, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import Ablation
@@ -302,7 +302,7 @@ def test_arithmetic():
     base = Experiment()
 
     def value(key, said):
-        return resolved(base, {key: said}, "here")[key]
+        return with_numbers(base, {key: said}, "here")[key]
 
     assert value("model.d_ff", {"tie": "4 * (model.d_model - 2) / 2 + -4"}) == 1016
     assert (
@@ -314,7 +314,7 @@ def test_arithmetic():
         "model.d_v": {"tie": "model.d_model / model.h"},
         "model.h": {"of_base": 2},
     }
-    assert resolved(base, chain, "here") == {"model.d_k": 32, "model.d_v": 32, "model.h": 16}
+    assert with_numbers(base, chain, "here") == {"model.d_k": 32, "model.d_v": 32, "model.h": 16}
 
 
 def test_circles_and_divisions_by_zero_are_refused():
@@ -324,7 +324,7 @@ def test_circles_and_divisions_by_zero_are_refused():
         ({"model.d_k": {"tie": "model.h - 8"}}, "which is 0"),
     ):
         with pytest.raises(UserError, match=words):
-            resolved(Experiment(), change, "here")
+            with_numbers(Experiment(), change, "here")
 
 
 def study(rows, base=None):

@@ -54,7 +54,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         say_hidden(study, root)
         return 0
     queue = open_queue(root, name, options["storage"])
-    defined = queue.noted("definition") is not None or (root / "studies" / name / "study.json").is_file()
+    defined = queue.note_of("definition") is not None or (root / "studies" / name / "study.json").is_file()
     watch = Watch(root, study=study_of(queue, root) if defined else None)
     if options["watch"]:
         follow(queue, watch, View(name, sys.stdout), every=0.1)

@@ -86,7 +86,7 @@ def _table(
     made: list[Report] = []
 
     def report() -> "Report":
-        made.append(_printed(make(name, root), several))
+        made.append(_print_report(make(name, root), several))
         return made[0]
 
     reported = write_page(name, root, report)
@@ -97,25 +97,25 @@ def _table(
 
         send_verdicts(folder, resources.wandb, name, verdicts_of(made[0]), say)
     if (row := options.get("reference")) is not None:
-        reported &= write_page(name, root, lambda: _with_table(make(name, root, row)), page_name(row))
+        reported &= write_page(name, root, lambda: _print_table(make(name, root, row)), page_name(row))
     return states, reported
 
 
-def _with_table(made: "Report") -> "Report":
+def _print_table(made: "Report") -> "Report":
     from lightning_tfm.report.study_report import render_table
 
     print(render_table(made.summary, "text", shutil.get_terminal_size((80, 24)).columns), end="")
     return made
 
 
-def _printed(made: "Report", several: bool) -> "Report":
+def _print_report(made: "Report", several: bool) -> "Report":
     """The report, its table with differences and verdicts printed where rows have `several` runs."""
     from lightning_tfm.report.analyses import factors
     from lightning_tfm.report.charts.study_forest import forest_of
     from lightning_tfm.report.wording.notes import to_words
 
     if several:
-        _with_table(made)
+        _print_table(made)
     width = shutil.get_terminal_size((80, 24)).columns
     grid = None if several else made.summary.of(factors.ANALYSIS)
     print("".join(f"{line}\n" for line in factors.notes(grid, made.summary)) if grid else "", end="")

@@ -18,8 +18,8 @@ from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.outcome import STOPPED, say, say_how
-from lightning_tfm.runs.process.attempt import attempted
-from lightning_tfm.runs.process.forking import by_torchrun, exit_on_signals, forked, let_come
+from lightning_tfm.runs.process.attempt import run_attempt
+from lightning_tfm.runs.process.forking import by_torchrun, exit_on_signals, fork, let_come
 from lightning_tfm.runs.process.threads import check_cores
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.preflight import check_asked, check_one_machine, check_trainable
@@ -62,7 +62,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         from lightning_tfm.runs.process.launchers import train_cell
 
         return torchrun.follow(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, prepared.folder))
-    with _mirrored(mode, folder, cell):
+    with _mirror(mode, folder, cell):
         code = 0
         if folder.finished():
             print(f"{folder.path} is already trained", file=sys.stderr)
@@ -99,16 +99,16 @@ def _train(plan: Plan, cell: Cell, hardware: Hardware, folder: RunFolder, store:
         train_cell(plan, cell, hardware, attempt, store)
 
     with _watching(folder.root, cell):
-        return attempted(folder, train)
+        return run_attempt(folder, train)
 
 
-def _mirrored(mode: Literal["off", "offline", "online"], folder: RunFolder, cell: Cell) -> AbstractContextManager[None]:
+def _mirror(mode: Literal["off", "offline", "online"], folder: RunFolder, cell: Cell) -> AbstractContextManager[None]:
     if mode == "off":
         return nullcontext()
-    from lightning_tfm.queue.wandb_mirror import mirrored
+    from lightning_tfm.queue.wandb_mirror import mirror_to_wandb
 
     group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), folder.root / "studies" / "fit"
-    return mirrored(mode, folder.root, group, files, lambda: [cell], say, str(folder.path))
+    return mirror_to_wandb(mode, folder.root, group, files, lambda: [cell], say, str(folder.path))
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def _watching(root: Path, cell: Cell) -> Iterator[None]:
     """
     inbox, outbox = os.pipe()  # both stay open here, so that the run can speak where its view has failed
     os.set_blocking(inbox, False)
-    watcher = forked(lambda: _watch(root, cell, inbox))  # where it fails the run continues without its view
+    watcher = fork(lambda: _watch(root, cell, inbox))  # where it fails the run continues without its view
     terminal = sys.stderr
     if terminal.isatty():
         sys.stderr = open(outbox, "w", buffering=1, closefd=False)

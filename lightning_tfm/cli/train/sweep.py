@@ -26,7 +26,7 @@ from lightning_tfm.cli.train.carry_out import carry_out
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources, make_resources
-from lightning_tfm.queue.row_tuning import TUNE_SEEDS, asked_tuning, tuned
+from lightning_tfm.queue.row_tuning import TUNE_SEEDS, asked_tuning, with_best_values
 from lightning_tfm.queue.worker_options import resumable
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.command import with_out
@@ -177,9 +177,9 @@ def _run(settings: Settings, sweep: Sweep, name: str, rows: list[Row], seeds: li
     if options["tune"]:
         apart = numbers(options["tune_seeds"] or TUNE_SEEDS, "--tune-seeds")
         known = load_as(Ablation, root, name).seeds if file_of(root, name).is_file() else []
-        reported = rounds.reported(study, options, root) if options["seeds"] == "auto" else seeds
+        reported = rounds.reported_seeds(study, options, root) if options["seeds"] == "auto" else seeds
         tuning = asked_tuning(options["tune"], apart, replace(study, seeds=[*reported, *known]))
-        if (chosen := tuned(study, tuning, root, resources)) is None:
+        if (chosen := with_best_values(study, tuning, root, resources)) is None:
             return 0
         study = chosen
     for row, same in study.twins().items():

@@ -175,12 +175,12 @@ def importances(search: Search, trials: list[FrozenTrial]) -> list[Importance]:
         elif len({t.values[index] for t in done}) == 1:
             why_not = f"all {len(done)} finished trials have the same value"
         else:
-            explained = _explained(study, index, search.directions[index])
+            explained = _importances(study, index, search.directions[index])
         records.append(Importance(name, len(done), stopped, why_not, explained))
     return records
 
 
-def _explained(study: optuna.Study, index: int, direction: str) -> dict[str, float]:
+def _importances(study: optuna.Study, index: int, direction: str) -> dict[str, float]:
     """PED-ANOVA's share of each parameter in one objective, the largest first."""
     sign = 1 if direction == "minimize" else -1  # the evaluator asks what makes values small
     with warnings.catch_warnings():

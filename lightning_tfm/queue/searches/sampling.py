@@ -233,7 +233,7 @@ class SearchTrials(Trials):
         reported = self._reported.setdefault(claim.trial_id, set())
         text = self.search.prints.dev[:16]  # validations from before this search took the run over do not count
         lines = [line for line in Curve.of(folder.path, text=text).lines if "dev_ppl" in line]
-        end = self._missed({r["step"] for r in lines})
+        end = self._first_gap({r["step"] for r in lines})
         fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported and r["step"] < end}
         for step, value in fresh.items():
             if not math.isnan(value) and self.queue.report(claim, step, value):
@@ -246,7 +246,7 @@ class SearchTrials(Trials):
         """First step at which a trial may be stopped: before its own warm-up ends its rate is not yet its own."""
         return 0 if self.search.prune_in_warmup else self.search.experiment(claim.cell).scaled().training.warmup
 
-    def _missed(self, validated: set[int]) -> float:
+    def _first_gap(self, validated: set[int]) -> float:
         """First step of the search's schedule at which a run has no perplexity: started elsewhere, or in progress.
 
         A rung compares the first one reported at it or later: beyond that step, one would pass for an earlier one.

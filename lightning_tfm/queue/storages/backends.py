@@ -123,7 +123,7 @@ class PostgresStore(Storage):
             yield
 
 
-def remembered(address: str, study_folder: Path) -> str:
+def address_of_queue(address: str, study_folder: Path) -> str:
     """The storage of a study: `address`, or the one it was started on if that is empty.
 
     Raises UserError where the two differ: the runs of one study have one queue.

@@ -47,7 +47,7 @@ def _awaits_more(queue: Queue) -> bool:
         try:
             if not queue.done():
                 return True
-            if not queue.noted(MORE):
+            if not queue.note_of(MORE):
                 return False
         except OUTAGES as error:
             print(f"{queue.name}: {error}; trying again", file=sys.stderr)

@@ -83,7 +83,7 @@ class Glance(BaseJournalBackend):
             if number > log_number_from:
                 whole = line if _is_record(line) else line[max(line.rfind(RECORD), 0) :]
                 if not _is_record(whole):
-                    raise UserError(_damaged(self._path, number))
+                    raise UserError(_damage_message(self._path, number))
                 self._read = (number, position)
                 yield json.loads(whole)
 
@@ -104,7 +104,7 @@ def check_journal(path: Path) -> None:
     """Raise UserError naming the line of a journal that cannot be repaired; writes nothing."""
     for number, line in enumerate(_lines(path.read_bytes()), 1):
         if not _is_record(line) and not _is_mendable(line):
-            raise UserError(_damaged(path, number))
+            raise UserError(_damage_message(path, number))
 
 
 def _lock(path: Path) -> Path:
@@ -135,7 +135,7 @@ def _mend_middle(path: Path, say: Callable[[str], None]) -> None:
         for number, line in enumerate(_lines(file.read()), 1):
             if not _is_record(line):
                 if not _is_mendable(line):
-                    raise UserError(_damaged(path, number))
+                    raise UserError(_damage_message(path, number))
                 start = line.rfind(RECORD)
                 file.seek(position)
                 file.write(b" " * start)
@@ -153,7 +153,7 @@ def _is_mendable(line: bytes) -> bool:
     return start > 0 and _is_record(line[start:])
 
 
-def _damaged(path: Path, number: int) -> str:
+def _damage_message(path: Path, number: int) -> str:
     return (
         f"{path}: line {number} is damaged and cannot be repaired; move the file away (finished runs are kept and "
         "found again) or restore it from a copy"

@@ -17,17 +17,17 @@ PROOF = "shared"
 
 def publish(queue: Queue, folder: Path, definition: dict[str, Any]) -> None:
     """Put the definition into the storage, and a token into the folder by which others see that they share it."""
-    if queue.noted("definition") != definition:
+    if queue.note_of("definition") != definition:
         queue.note("definition", definition)
-    if queue.noted(PROOF) is None:
+    if queue.note_of(PROOF) is None:
         queue.note(PROOF, uuid.uuid4().hex)
     if not (folder / PROOF).exists():
-        write_atomic(folder / PROOF, queue.noted(PROOF).encode())
+        write_atomic(folder / PROOF, queue.note_of(PROOF).encode())
 
 
 def shares_files(queue: Queue, folder: Path) -> bool:
     """Whether this machine sees the folder of the study's first launcher."""
-    word = queue.noted(PROOF)
+    word = queue.note_of(PROOF)
     return word is not None and (folder / PROOF).is_file() and (folder / PROOF).read_text() == word
 
 

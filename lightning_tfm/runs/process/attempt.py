@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
-from lightning_tfm.runs.outcome import EXIT_CODES, Ending, guarded
+from lightning_tfm.runs.outcome import EXIT_CODES, Ending, exit_code_of_body
 from lightning_tfm.runs.process.forking import exit_on_signals, let_come
 from lightning_tfm.study.cell import Cell
 
@@ -41,7 +41,7 @@ def become_run(folder: RunFolder) -> None:
     let_come()
 
 
-def attempted(
+def run_attempt(
     folder: RunFolder, train: Callable[[Attempt], None], score: Callable[[Attempt], None] | None = None
 ) -> int:
     """Claim the run, `train(attempt)` unless it is finished, write outcome.json; the exit code (outcome.TABLE).
@@ -64,7 +64,7 @@ def attempted(
             raise UserError(f"{folder.path}: training ended without result.json")
 
     try:
-        code = guarded(to_the_end, lambda ending: _leave_outcome(attempt, ending))
+        code = exit_code_of_body(to_the_end, lambda ending: _leave_outcome(attempt, ending))
         if code != EXIT_CODES["stale"]:
             attempt.release()
     except StaleAttempt as error:

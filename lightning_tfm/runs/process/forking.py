@@ -45,7 +45,7 @@ class StopSignals:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def signals_held_back() -> Iterator[None]:
     """Hold stop signals back while the block runs: one that reached a child before its handlers would be lost."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
@@ -59,7 +59,7 @@ def let_come() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
-def forked(body: Callable[[], int]) -> int:
+def fork(body: Callable[[], int]) -> int:
     """Pid of a child that runs `body()`, exits with the code that it returns, and dies with this process.
 
     `body` calls `let_come` when its handlers of stop signals are set. An exception ends the child with its traceback,
@@ -68,7 +68,7 @@ def forked(body: Callable[[], int]) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # the child would write the buffered output a second time
     parent = os.getpid()
-    with held_back():
+    with signals_held_back():
         pid = os.fork()
         if pid == 0:
             _end_with(body, parent)

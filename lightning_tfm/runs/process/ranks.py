@@ -14,16 +14,16 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 
 from lightning_tfm.runs.folder import StaleAttempt
-from lightning_tfm.runs.outcome import Ending, RunFailed, guarded
+from lightning_tfm.runs.outcome import Ending, RunFailed, exit_code_of_body
 from lightning_tfm.runs.process.forking import (
     STOP_SIGNALS,
     StopSignals,
     describe,
     die_with_parent,
     exit_on_signals,
-    held_back,
     let_come,
     set_threads,
+    signals_held_back,
 )
 
 PATIENCE = 10.0
@@ -61,7 +61,7 @@ def fork_ranks(fn: Callable[[], None], world: int, threads: int, spawn: bool = F
 
         handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         try:
-            with held_back():
+            with signals_held_back():
                 for number in STOP_SIGNALS:
                     signal.signal(number, pass_on)
                 for rank in range(world):
@@ -155,7 +155,7 @@ def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, par
             words.send((ending.outcome, ending.reason, ending.step))
 
     set_threads(threads)
-    sys.exit(guarded(fn, tell))
+    sys.exit(exit_code_of_body(fn, tell))
 
 
 def _free_port() -> socket.socket:

@@ -10,7 +10,7 @@ from typing import Any
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import Attempt, RunFolder
-from lightning_tfm.runs.outcome import guarded, print_ending
+from lightning_tfm.runs.outcome import exit_code_of_body, print_ending
 from lightning_tfm.runs.process.forking import exit_on_signals
 
 
@@ -73,7 +73,7 @@ def follow(folder: RunFolder, train: Callable[[Attempt], None]) -> int:
             raise UserError(why)
         train(attempt)
 
-    return guarded(take_part, print_ending(f"rank {rank()}"))
+    return exit_code_of_body(take_part, print_ending(f"rank {rank()}"))
 
 
 def _answer(other: int) -> str:

@@ -193,7 +193,7 @@ class Trainer:
     @property
     def more(self):
         folder = folder_of(self.made.root, "made")
-        return Queue("made", find_storage("", folder), create=False).noted(MORE)
+        return Queue("made", find_storage("", folder), create=False).note_of(MORE)
 
     @property
     def looks(self):
