@@ -92,19 +92,8 @@ def _row(
     counts = {record.parameters.total for record in runs.values()}
     n = len(runs) + len(diverged)
     instead = f"{Verdict.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
-    of_all = {} if diverged else runs
-
-    def known(metric: Metric) -> Scores | None:
-        """None unless every run has the number: records of before it was kept have none."""
-        values = {seed: metric.of(record.scores["dev"]) for seed, record in of_all.items()}
-        by_seed = {seed: value for seed, value in values.items() if value is not None}
-        return (
-            Scores(metric.mean(by_seed.values()), metric.sd(by_seed.values()), by_seed)
-            if len(by_seed) == len(values) > 0
-            else None
-        )
-
-    scores = {n: known(METRICS[n]) or Scores(None, None, {}) for n in paper_metrics(exact.data.translated)}
+    every = {name: _scores(metric, {} if diverged else runs) for name, metric in METRICS.items()}
+    scores = {name: every[name] or Scores(None, None, {}) for name in paper_metrics(exact.data.translated)}
     return SummaryRow(
         group=row.group,
         name=row.name,
@@ -121,12 +110,21 @@ def _row(
         paper=row.paper,
         missing=missing,
         scores=scores | {PPL.name: replace(scores[PPL.name], instead=instead)},
-        more={m.name: one for m in METRICS.values() if not m.printed and (one := known(m))},
+        more={name: own for name, own in every.items() if own and not METRICS[name].printed},
         elsewhere=row.elsewhere or None,
         label=row.label,
         typed={name: value for name, value in typed.items() if value != values[name]},
-        character=known(CHARACTER),
+        character=_scores(CHARACTER, {} if diverged else runs),
     )
+
+
+def _scores(metric: Metric, runs: Mapping[str, RunRecord]) -> Scores | None:
+    """None unless every run has the number: records of before it was kept have none."""
+    values = {seed: metric.of(record.scores["dev"]) for seed, record in runs.items()}
+    by_seed = {seed: value for seed, value in values.items() if value is not None}
+    if not by_seed or len(by_seed) < len(values):
+        return None
+    return Scores(metric.mean(by_seed.values()), metric.sd(by_seed.values()), by_seed)
 
 
 def _parameter_count(model: Model, V: int) -> int | None:

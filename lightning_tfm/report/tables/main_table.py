@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lightning_tfm.metrics import CHARACTER, METRICS, PPL, WORD, Metric
 from lightning_tfm.plural_words import interval, p_value, signed
@@ -178,10 +179,10 @@ def difference_columns(report: Summary, metric: Metric, near: bool = False) -> d
 
     def column(key: str, head: str, kind: str, about: str, cell: Callable[[Difference, SummaryRow], Cell]) -> Shown:
         def of(row: SummaryRow) -> Cell:
-            found = row.metric(metric.name).difference
+            d = row.metric(metric.name).difference
             if key == "d" and row.name == report.reference:
                 return Cell("reference")
-            return Cell() if found is None else cell(found, row)
+            return Cell() if d is None else cell(d, row)
 
         return Shown(
             head,
@@ -193,41 +194,49 @@ def difference_columns(report: Summary, metric: Metric, near: bool = False) -> d
             cell=of,
         )
 
-    def own(d: Difference, row: SummaryRow) -> Cell:
-        of, digits = d.shown, metric.brief
-        if of.estimate is None:
-            return Cell()
-        ends = None if of.lower is None or of.upper is None else (of.lower, of.upper)
-        small = interval(of.lower, of.upper, lambda end: signed(end, digits))
-        return Cell(signed(of.estimate, digits), small, of.estimate, ends)
-
-    def printed(d: Difference, row: SummaryRow) -> Cell:
-        paper = d.paper if d.paper_percent is None else d.paper_percent
-        clear = "" if d.paper_is_clear is None or d.paper_is_clear else "within the noise of single runs"
-        return Cell() if paper is None else Cell(signed(paper, metric.brief), value=paper, title=clear)
-
-    def word(d: Difference, row: SummaryRow) -> Cell:
-        if d.verdict not in (Verdict.DIVERGED, Verdict.INCOMPARABLE) and (d.estimate is None or row.n < 2):
-            return Cell()
-        sure = d.holm is not None and d.holm < report.alpha
-        why = _why(d, metric)
-        return Cell(
-            WORDS[d.verdict].shown, d.beside, d.verdict, word=d.verdict, said=verdict_phrase(d), sure=sure, title=why
-        )
-
     head, name = f"Δ {metric.column_head}{unit}{to}", metric.column_head
-    found = {
-        "d": column("d", head, "difference", f"difference in {name} to {report.to}, {report.level} %", own),
-        "pd": column("pd", f"paper Δ{unit}", "", f"the paper's difference in {name}", printed),
+    verdict = partial(_verdict_cell, metric, report.alpha)
+    shown = {
+        "d": column(
+            "d",
+            head,
+            "difference",
+            f"difference in {name} to {report.to}, {report.level} %",
+            partial(_own_cell, metric),
+        ),
+        "pd": column("pd", f"paper Δ{unit}", "", f"the paper's difference in {name}", partial(_paper_cell, metric)),
         "p": column("p", "p (BH)", "p", f"p of {name} by Benjamini and Hochberg", lambda d, _: _p(d.p)),
         "holm": column("holm", "p (Holm)", "p", f"p of {name} by Holm", lambda d, _: _p(d.holm)),
-        "word": column("word", f"{name} against {whom}", "word", f"verdict in {name}", word),
+        "word": column("word", f"{name} against {whom}", "word", f"verdict in {name}", verdict),
     }
     latex = r"$\Delta$" + r"\,\%" * metric.log
-    found["d"] = replace(found["d"], narrow=near, lines=f"Δ{unit}", latex=latex)
-    found["p"], found["holm"] = (replace(found[key], on=False, latex="$p$") for key in ("p", "holm"))
-    found["word"] = replace(found["word"], narrow=near, words=True, lines="verdict", latex="")
-    return found if of_the_paper and metric.printed else {key: one for key, one in found.items() if key != "pd"}
+    shown["d"] = replace(shown["d"], narrow=near, lines=f"Δ{unit}", latex=latex)
+    shown["p"], shown["holm"] = (replace(shown[key], on=False, latex="$p$") for key in ("p", "holm"))
+    shown["word"] = replace(shown["word"], narrow=near, words=True, lines="verdict", latex="")
+    return shown if of_the_paper and metric.printed else {key: own for key, own in shown.items() if key != "pd"}
+
+
+def _own_cell(metric: Metric, d: Difference, row: SummaryRow) -> Cell:
+    of, digits = d.shown, metric.brief
+    if of.estimate is None:
+        return Cell()
+    ends = None if of.lower is None or of.upper is None else (of.lower, of.upper)
+    small = interval(of.lower, of.upper, lambda end: signed(end, digits))
+    return Cell(signed(of.estimate, digits), small, of.estimate, ends)
+
+
+def _paper_cell(metric: Metric, d: Difference, row: SummaryRow) -> Cell:
+    paper = d.paper if d.paper_percent is None else d.paper_percent
+    clear = "" if d.paper_is_clear is None or d.paper_is_clear else "within the noise of single runs"
+    return Cell() if paper is None else Cell(signed(paper, metric.brief), value=paper, title=clear)
+
+
+def _verdict_cell(metric: Metric, alpha: float, d: Difference, row: SummaryRow) -> Cell:
+    if d.verdict not in (Verdict.DIVERGED, Verdict.INCOMPARABLE) and (d.estimate is None or row.n < 2):
+        return Cell()
+    shown, line, why = WORDS[d.verdict].shown, verdict_phrase(d), _why(d, metric)
+    sure = d.holm is not None and d.holm < alpha
+    return Cell(shown, d.beside, d.verdict, word=d.verdict, said=line, sure=sure, title=why)
 
 
 def _p(p: float | None) -> Cell:
