@@ -16,7 +16,7 @@ from lightning_tfm.report.sequential import futile_rows, next_course, open_rows
 from lightning_tfm.report.serialize import to_csv, to_json
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import data_lines, main_table
-from lightning_tfm.report.tables.paper_table import Layout, paper_latex
+from lightning_tfm.report.tables.paper_table import LAYOUT, Layout, paper_latex
 from lightning_tfm.study.sequential import Course, read_looks
 from lightning_tfm.study.study import Ablation, check_reference
 from lightning_tfm.study.study_file import folder_of, load_as
@@ -61,18 +61,16 @@ class Report:
     summary: Summary
     cells: Cells
 
-    def render(self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
+    def render(
+        self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere, layout: Layout = LAYOUT
+    ) -> str:
         """As html, markdown, csv, json or latex; `texts=False` leaves out all lines of the corpus.
 
-        `link`: from the page to a run's folder.
+        `link`: from the page to a run's folder; `layout`: of LaTeX.
         """
         if kind == "html":
             return page(self.summary, self.cells, texts, live, link)
-        return paper_latex(self.summary) if kind == "latex" else render_table(self.summary, kind)
-
-    def latex(self, layout: Layout) -> str:
-        """The table for a paper."""
-        return paper_latex(self.summary, layout)
+        return paper_latex(self.summary, layout) if kind == "latex" else render_table(self.summary, kind)
 
 
 def make(name: str, root: Path, reference: str | None = None) -> Report:

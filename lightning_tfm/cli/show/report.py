@@ -123,10 +123,8 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
     page = _make(name, root, options["reference"])
     path = Path(to) if to else folder_of(root, name) / page_name(getattr(page.summary, "reference", None))
     printed = to == "-" or (to is None and kind != "html")
-    if kind == "latex":
-        content = page.latex(layout(options))
-    else:
-        content = page.render(kind, texts=not options["no_text"], link=nowhere if printed else beside(path, root))
+    link = nowhere if printed else beside(path, root)
+    content = page.render(kind, not options["no_text"], link=link, layout=layout(options))
     if printed:
         print(content, end="")
     else:

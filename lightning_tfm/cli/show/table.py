@@ -94,7 +94,7 @@ def _tested_table(name: str, root: Path, options: dict[str, Any], width: int) ->
 
     made, kind = make(name, root, options["reference"]), options["format"]
     if kind == "latex":
-        return made.latex(layout(options))
+        return made.render(kind, layout=layout(options))
     above = forest_text(forest_of(made.summary), width) if kind == "text" else ""
     return above + render_table(made.summary, kind, width)
 

@@ -5,7 +5,7 @@ validations of its runs, where they are here. A pure
 function of them: the same records give the same bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import add
 from pathlib import Path
@@ -20,7 +20,7 @@ from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.searches.search_page import page
 from lightning_tfm.report.searches.search_summary import SearchSummary
 from lightning_tfm.report.serialize import rounded, to_csv, to_json
-from lightning_tfm.report.tables.paper_table import Layout
+from lightning_tfm.report.tables.paper_table import LAYOUT, Layout
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.schema import read_kept
 from lightning_tfm.study.search import Search
@@ -38,30 +38,21 @@ class SearchReport:
     summary: SearchSummary
     root: Path | None
 
-    def render(self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
+    def render(
+        self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere, layout: Layout = LAYOUT
+    ) -> str:
         """As html, markdown, csv or json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
+        root = self.root
         match kind:
             case "html":
-                return page(self.summary, live, self._linked(link))
+                return page(self.summary, live, lambda run: link(RunFolder(root, run).path) if root and run else "")
             case "markdown":
                 return to_markdown(blocks(self.summary))
             case "csv":
                 return to_csv(data(self.summary))
             case "json":
                 return to_json(self.summary)
-        raise self._no_table(kind)
-
-    def _linked(self, link: Link) -> Callable[[str], str]:
-        """From the name of a run to where `link` leads."""
-        root = self.root
-        return lambda run: link(RunFolder(root, run).path) if root and run else ""
-
-    def latex(self, layout: Layout) -> str:
-        """Raises UserError."""
-        raise self._no_table("latex")
-
-    def _no_table(self, kind: str) -> UserError:
-        return UserError(f"--format={kind}: a search has no table in the paper's layout; html, markdown, csv or json")
+        raise UserError(f"--format={kind}: a search has no table in the paper's layout; html, markdown, csv or json")
 
 
 def make(name: str, root: Path) -> SearchReport:

@@ -40,7 +40,10 @@ class Layout:
     """empty: tab: and the study's name"""
 
 
-def paper_latex(report: Summary, layout: Layout = Layout()) -> str:
+LAYOUT = Layout()
+
+
+def paper_latex(report: Summary, layout: Layout = LAYOUT) -> str:
     """The table and its caption; of all combinations of fields, each field in a column, and a table of effects."""
     grid = report.of(factors.ANALYSIS)
     rows = [row for row in report.rows if not (grid and row.same_as)]
