@@ -141,7 +141,7 @@ def trained(monkeypatch):
 
 def test_every_row_takes_its_best_value_and_base_its_own(tmp_path: Path, trained, capsys) -> None:
     tuning = row_tuning.asked_tuning(f"{KEY}=0.5,1.0,2.0", [11, 12], STUDY)
-    found = row_tuning.tuned(STUDY, tuning, tmp_path, Resources())
+    found = row_tuning.with_best_values(STUDY, tuning, tmp_path, Resources())
     assert found.base.training.lr_factor == 1.0 and found.seeds == [1, 2]
     assert [row.change for row in found.rows] == [{}, STUDY.rows[1].change | {KEY: 0.5}, STUDY.rows[2].change]
     (tried,) = trained
@@ -153,12 +153,16 @@ def test_every_row_takes_its_best_value_and_base_its_own(tmp_path: Path, trained
     said = capsys.readouterr().err
     assert "the best of 3 for every row, by dev PPL at seed 11, 12 (18 runs)" in said
     assert "A-h1: 0.5 (at the edge of what was tried); 0.5: 5.115, 1.0: 5.615, 2.0: 6.615" in said
-    assert row_tuning.tuned(STUDY, tuning, tmp_path, Resources()) == found, "the same command chooses the same"
+    assert row_tuning.with_best_values(STUDY, tuning, tmp_path, Resources()) == found, (
+        "the same command chooses the same"
+    )
 
 
 def test_a_base_that_is_best_elsewhere_moves_all_rows_with_it(tmp_path: Path, trained, monkeypatch) -> None:
     monkeypatch.setitem(BEST, "base", 2.0)
-    found = row_tuning.tuned(STUDY, row_tuning.asked_tuning(f"{KEY}=1.0,2.0", [11], STUDY), tmp_path, Resources())
+    found = row_tuning.with_best_values(
+        STUDY, row_tuning.asked_tuning(f"{KEY}=1.0,2.0", [11], STUDY), tmp_path, Resources()
+    )
     assert found.base.training.lr_factor == 2.0
     assert [row.change.get(KEY) for row in found.rows] == [None, 1.0, 1.0], "what was best for them, not base's"
 
@@ -184,7 +188,7 @@ def test_what_cannot_be_tuned_is_refused(text, seeds, message) -> None:
 
 @pytest.mark.parametrize("more, seed", [(["--max-seeds=6"], 6), (["--max-seeds=5"], 0), ([], 8), (["--seeds=1-2"], 0)])
 def test_seeds_that_looks_may_add_are_reported_too(tmp_path: Path, capsys, monkeypatch, trained, more, seed) -> None:
-    monkeypatch.setattr("lightning_tfm.cli.train.sweep.tuned", lambda *study: sys.exit(9))
+    monkeypatch.setattr("lightning_tfm.cli.train.sweep.with_best_values", lambda *study: sys.exit(9))
     tune = [f"--tune={KEY}=1,2", f"--tune-seeds={seed or 6}", "--seeds=auto", *more]
     if not seed:
         with pytest.raises(SystemExit, match="9"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lightning_tfm.cli.train.carry_out import _printed
+from lightning_tfm.cli.train.carry_out import _print_report
 from lightning_tfm.report import study_report
 from lightning_tfm.report.analyses.agreement import LastEighth
 from lightning_tfm.report.analyses.factors import Effect, FactorSummary
@@ -204,7 +204,7 @@ def test_a_seed_far_above_is_in_the_summary_and_its_csv(generator):
 def test_a_sweep_ends_with_differences_and_verdicts(generator, capsys):
     made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
     made.write_all({"A-h1": 0.3})
-    _printed(make("made", made.root), several=True)
+    _print_report(make("made", made.root), several=True)
     told = capsys.readouterr().out
     assert told.startswith("differences to base") and "PPL, 2 rows: 1 same direction" in told
     assert told.index("Δ, %") < told.index("PPL, 2 rows")
