@@ -45,3 +45,11 @@ def test_the_views_of_a_made_up_study(name, tmp_path):
             for text in ((HERE / "made" / name / "report.md").read_text(), travelled)
         )
         assert here == there
+
+
+def test_no_text_of_a_made_up_study_is_wider_than_its_terminal():
+    texts = [path for path in HERE.glob("made/*/*.txt") if "page" not in path.name]
+    for path in texts:
+        width = int(found[0]) if (found := re.findall(r"\d+", path.stem)) else 80
+        assert max(map(len, path.read_text().splitlines())) <= width, path
+    assert len(texts) > 30

@@ -27,7 +27,7 @@ from lightning_tfm.report.tables.data_lines import table_lines as lines_of
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
-from tests.golden import HERE, ROOT
+from tests.golden import HERE, QUICK, ROOT
 from tests.helpers.studies import write_json
 
 ROW = "norm=post, warmup=150, lr_factor=0.7"
@@ -128,7 +128,7 @@ def collect(root: Path, name: str) -> None:
             write_json(RunFolder(root, cell.training_hash).path / "report" / f"{what}.json", record)
 
 
-@pytest.mark.parametrize("name", HIDDEN)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.long) for n in HIDDEN])
 def test_every_view_of_a_study_with_a_hidden_row(name, tmp_path, capsys):
     root = unpacked(name, tmp_path)
     collect(root, name)
