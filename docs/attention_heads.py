@@ -16,7 +16,7 @@ import lightning_tfm as lt
 from lightning_tfm.model.attention import with_past
 from lightning_tfm.model.attention_types import masked_softmax, scaled_scores
 from lightning_tfm.report.charts.grid import grid
-from lightning_tfm.report.charts.svg import standing_alone
+from lightning_tfm.report.charts.svg import standalone_svg
 from lightning_tfm.results import RunResults
 
 SOURCE, TARGET = "A woman in a red shirt is holding a ball.", "Eine Frau in einem roten Hemd hält einen Ball."
@@ -99,7 +99,7 @@ def draw(run: RunResults) -> None:
     }
     for name, (title, matrix, down, across) in shown.items():
         picture = grid(title, matrix.tolist(), dict(enumerate(down)), dict(enumerate(across)), ("", "key"))
-        Path(f"{name}.svg").write_text(standing_alone(picture))
+        Path(f"{name}.svg").write_text(standalone_svg(picture))
 
 
 if __name__ == "__main__":

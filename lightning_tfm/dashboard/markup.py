@@ -127,6 +127,6 @@ def spark(points: tuple[tuple[float, float], ...], steps: int | None) -> Markup:
     )
 
 
-def dumped(value: Any) -> str:
+def compact_json(value: Any) -> str:
     """JSON, compact."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.dashboard.chart import Chart
-from lightning_tfm.dashboard.markup import blocks, dumped, render
+from lightning_tfm.dashboard.markup import blocks, compact_json, render
 
 
 class NoSuchPage(Exception):
@@ -39,7 +39,7 @@ class News:
     def body(self) -> str:
         found = {"tag": self.tag, "parts": self.parts, "pause": self.pause}
         found |= {"charts": self.charts} if self.charts else {}
-        return dumped(found | ({"rows": self.rows} if self.rows else {}))
+        return compact_json(found | ({"rows": self.rows} if self.rows else {}))
 
 
 @dataclass(frozen=True)
@@ -66,5 +66,5 @@ class Page:
         """All of it that changes; its tag is the same as long as nothing does."""
         parts = blocks(self.template, self.parts, **self.data)
         charts = {id: chart.plain() for id, chart in self.charts.items()}
-        tag = blake2b(dumped([parts, charts]).encode(), digest_size=12).hexdigest()
+        tag = blake2b(compact_json([parts, charts]).encode(), digest_size=12).hexdigest()
         return News(tag, parts, charts, pause=2000 if self.busy else 5000)

@@ -102,7 +102,7 @@ class Reports:
     def comparison(self, names: Sequence[str]) -> str:
         """Studies of tables side by side, with tests. Raises UserError."""
         now = " ".join(map(self.version, names))
-        return cast(str, self._kept(("compare", *names), now, lambda _: self._compared(names)))
+        return cast(str, self._kept(("compare", *names), now, lambda _: self._comparison(names)))
 
     def _table(self, name: str) -> "Report":
         from lightning_tfm.report.study_report import make
@@ -143,7 +143,7 @@ class Reports:
             made = search_report.make(study.name, self._root)
         return made.render("html", live=now, link=_own_page)
 
-    def _compared(self, names: Sequence[str]) -> str:
+    def _comparison(self, names: Sequence[str]) -> str:
         from lightning_tfm.report.across.comparison import compare
         from lightning_tfm.report.render.every_format import render
 

@@ -184,13 +184,13 @@ def _trial(study: Search, state: CellState, seen: Seen, more: list[Asked]) -> Tr
     now = seen.studies[study.name].runs
     runs = [(run.seed, now[name_of(run)] if name_of(run) in seen.runs else None) for run in state.cell.runs]
     trained = experiment_of(runs[0][1].experiment) if runs[0][1] else None
-    shown = [_typed(trained, study, p.name) if trained else (NOTHING, NOTHING) for p in study.space]
+    shown = [_typed_value(trained, study, p.name) if trained else (NOTHING, NOTHING) for p in study.space]
     done = state.state == "done" and len(state.values) == len(study.objectives)
     scores: list[float | None] = list(state.values) if done else [None] * len(study.objectives)
     return TrialView(state.cell.row, runs, shown, scores, _over_runs(more, [view for _, view in runs]))
 
 
-def _typed(trained: Experiment, study: Search, key: str) -> Shown:
+def _typed_value(trained: Experiment, study: Search, key: str) -> Shown:
     typed, exact = (value_of(one, key) for one in (trained.unscaled(study.base.miniature), trained))
     return exact, f"{exact:.4g}" if isinstance(exact, float) else typed_and_trained(typed, exact)
 

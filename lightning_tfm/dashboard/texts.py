@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.report.pages.shared import Parts, clipped, compared
+from lightning_tfm.report.pages.shared import Parts, compared, excerpt
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.watch.file_cache import Lines
 
@@ -35,7 +35,7 @@ def over_time(folder: Path) -> list[Sentence]:
         translations: list[tuple[str, Parts]] = []
         before: str | None = None
         for record in taken:
-            now = clipped(record["translations"][i])
+            now = excerpt(record["translations"][i])
             translations.append((f"step {record.get('step')}", compared(now, now if before is None else before)))
             before = now
         found.append(Sentence(i + 1, source, reference, translations[::-1]))
@@ -80,7 +80,7 @@ def of_the_end(root: Path, folder: Path, record: RunRecord, most: int = 8) -> li
         return []
     return [
         Sentence(
-            i + 1, clipped(sources[i]), clipped(references[i]), [("at the end", compared(*[clipped(found[i])] * 2))]
+            i + 1, excerpt(sources[i]), excerpt(references[i]), [("at the end", compared(*[excerpt(found[i])] * 2))]
         )
         for i in range(min(most, len(found)))
     ]
@@ -96,9 +96,9 @@ def side_by_side(
     return [
         Sentence(
             i + 1,
-            clipped(sources[i]) if i < len(sources) else "",
-            clipped(references[i]) if i < len(references) else "",
-            [(name, compared(clipped(one[i]), clipped(found[0][i]))) for name, one in zip(names, found, strict=True)],
+            excerpt(sources[i]) if i < len(sources) else "",
+            excerpt(references[i]) if i < len(references) else "",
+            [(name, compared(excerpt(one[i]), excerpt(found[0][i]))) for name, one in zip(names, found, strict=True)],
         )
         for i in apart[:most]
     ]

@@ -77,9 +77,9 @@ class Picture:
     svg: str
 
     def _repr_svg_(self) -> str:
-        from lightning_tfm.report.charts.svg import standing_alone
+        from lightning_tfm.report.charts.svg import standalone_svg
 
-        return standing_alone(self.svg)
+        return standalone_svg(self.svg)
 
 
 def picture(judgement: Judgement, aims: Sequence[Aim] = ()) -> Picture:

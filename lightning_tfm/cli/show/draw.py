@@ -23,11 +23,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return 0
 
     from lightning_tfm.report.analyses.architecture import architecture
-    from lightning_tfm.report.charts.svg import standing_alone, to_pdf
+    from lightning_tfm.report.charts.svg import standalone_svg, to_pdf
 
     base = check_experiment(settings.base, "experiment") if settings.row else None
     boxes = architecture(settings.exact, settings.name, base)
-    picture = standing_alone(boxes)
+    picture = standalone_svg(boxes)
     if str(path) == "-":
         print(picture, end="")
     else:

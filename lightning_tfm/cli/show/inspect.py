@@ -74,7 +74,7 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
     from lightning_tfm.inference.find import experiment_of
     from lightning_tfm.inference.load import Trained
     from lightning_tfm.report.analyses import head_ablation as pages
-    from lightning_tfm.report.charts.svg import stacked
+    from lightning_tfm.report.charts.svg import standalone_column
     from lightning_tfm.report.render.text import to_text
 
     if options["threads"]:
@@ -93,7 +93,7 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
         if what == "heads":
             record = head_ablation.heads(trained, text, how, say)
             print(to_text(pages.head_blocks(record)))
-            write_to(folder.path / "report" / "heads.svg", stacked(what, pages.head_pictures(record)))
+            write_to(folder.path / "report" / "heads.svg", standalone_column(what, pages.head_pictures(record)))
         else:
             record = head_ablation.beams(trained, text, how, widths, say)
             print(to_text(pages.beam_blocks(record)))

@@ -10,7 +10,7 @@ from lightning_tfm.cli.output import OF_REPORTS, add_format, add_layout, check_l
 from lightning_tfm.cli.show.table import only_study
 from lightning_tfm.cli.terminal import say_reading
 from lightning_tfm.errors import UserError
-from lightning_tfm.report.charts.svg import standing_alone, to_pdf, to_png
+from lightning_tfm.report.charts.svg import standalone_svg, to_pdf, to_png
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study_file import check_exists, folder_of, load
@@ -75,7 +75,7 @@ def _figures(name: str, root: Path, options: dict[str, Any]) -> int:
             f"--figures={folder}: no row of '{name}' is compared with {forest.to} yet, so there is no figure"
         )
     convert, widths = KINDS[kind] or str, {"forest": wide, "forest-narrow": narrow}
-    pictures = {stem: standing_alone(draw(forest, titled=True)) for stem, draw in widths.items()}
+    pictures = {stem: standalone_svg(draw(forest, titled=True)) for stem, draw in widths.items()}
     write_pictures(folder, {f"{stem}.{kind}": convert(picture) for stem, picture in pictures.items()})
     return 0
 

@@ -12,7 +12,7 @@ from lightning_tfm.plural_words import plural
 from lightning_tfm.plural_words import signed as with_sign
 from lightning_tfm.report.across.long_table import Studies
 from lightning_tfm.report.blocks import NOTHING, Cell, Column
-from lightning_tfm.report.charts.forest import ROOM, begun, clause
+from lightning_tfm.report.charts.forest import ROOM, clause, sentence_case
 from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
@@ -86,7 +86,7 @@ def finding(changes: pd.DataFrame, studies: Studies, first: str, other: str) -> 
         if len(sentence) <= ROOM:
             break
     counts = [f"{len(of)} {word.clause[len(of) > 1]}" for word, of in rows.items() if of]
-    return begun(sentence), f"Of {plural(tested, 'change')} {'; '.join(counts)}." if tested else ""
+    return sentence_case(sentence), f"Of {plural(tested, 'change')} {'; '.join(counts)}." if tested else ""
 
 
 def seeds_missing(changes: pd.DataFrame, first: str, other: str) -> str:

@@ -184,7 +184,7 @@ def _effects(cells: Cells, found: Factorial, metric: str, fixed: bool) -> list[E
     values = {c: [x.value(metric) for x in own] for c, own in runs.items()}
     order = [c for c, own in values.items() if own]
     n_R = np.array([len(values[c]) for c in order])
-    v_R, df_R = _moderated(values, order, n_R)
+    v_R, df_R = _variances(values, order, n_R)
     S = next((x.sentences for c in order for x in runs[c]), 0)
     effects = []
     for kind, words, coefficients in contrasts(found):
@@ -197,10 +197,10 @@ def _effects(cells: Cells, found: Factorial, metric: str, fixed: bool) -> list[E
         tested = _test_effects(effect, c_R, v_R / n_R, df_R, n_R, noise, S)
         few = (n_R[c_R != 0] < statistics.LEAST).any()
         effects.append(replace(tested, p=None) if few or not fixed else tested)
-    return _corrected(effects)
+    return _with_p_corrected(effects)
 
 
-def _moderated(
+def _variances(
     values: Mapping[Combination, list[float]], order: list[Combination], n_R: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(variance of one training, its degrees of freedom) of each combination."""
@@ -254,7 +254,7 @@ def _sentences(
     return max(float(np.var(whole, ddof=1)) - own, 0.0), own
 
 
-def _corrected(effects: list[Effect]) -> list[Effect]:
+def _with_p_corrected(effects: list[Effect]) -> list[Effect]:
     """Over the main effects, and over the interactions."""
     found: list[Effect] = []
     for kind in ("main", "interaction"):
@@ -302,10 +302,10 @@ def _heat_map(cells: Cells, found: Factorial, first: str, second: str, metric: s
 def instead(effect: Effect) -> str:
     """Of a main effect: `norm pre instead of post`."""
     key, _, levels = effect.words[0].partition(": ")
-    return f"{abbreviated(key)} {levels.replace(' against ', ' instead of ')}"
+    return f"{field_in_brief(key)} {levels.replace(' against ', ' instead of ')}"
 
 
-def abbreviated(words: str) -> str:
+def field_in_brief(words: str) -> str:
     """The field's name in an effect's words, without its section."""
     return words.partition(":")[0].rpartition(".")[2]
 
@@ -315,7 +315,7 @@ def in_few(effect: Effect) -> str:
     if effect.kind == "main":
         return instead(effect)
     levels = (words.partition(": ")[2].partition(" against ")[0] for words in effect.words)
-    return " × ".join(f"{abbreviated(words)} {level}" for words, level in zip(effect.words, levels, strict=True))
+    return " × ".join(f"{field_in_brief(words)} {level}" for words, level in zip(effect.words, levels, strict=True))
 
 
 def _line(effect: Effect) -> str:
@@ -382,7 +382,7 @@ def lead(found: FactorSummary, report: Summary) -> list[str]:
     parts = [f"{instead(e)} gives {_sized(e)}" for e in main[:NAMED]]
     nothing = "No field has a significant effect of its own."
     said = f"Over all levels of the other fields: {'; '.join(parts)}." if parts else nothing
-    pairs = listed(list(dict.fromkeys(" × ".join(abbreviated(w) for w in e.words) for e in together)) or ["none"])
+    pairs = listed(list(dict.fromkeys(" × ".join(field_in_brief(w) for w in e.words) for e in together)) or ["none"])
     said += f" But effects differ with the other fields ({pairs}): read the combinations." * bool(together)
     alone = " These are intervals without a test: too few seeds." * all(e.p is None for e in effects)
     return [said + alone * bool(main or together)]
@@ -441,10 +441,10 @@ def _entry(e: Effect) -> Entry:
 
 def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> Chart:
     """A line for each level of the second field (`across`) over those of the first (`down`)."""
-    metric, first = METRICS[found.metric], abbreviated(found.first)
+    metric, first = METRICS[found.metric], field_in_brief(found.first)
     series = []
     for k, level in enumerate(across):
-        name = f"{abbreviated(found.second)} {level}"
+        name = f"{field_in_brief(found.second)} {level}"
         line = [
             Point(i, value, f"{first} {down[i]}, {name}: {metric.score(value)}")
             for i, row in enumerate(found.values)
@@ -452,7 +452,7 @@ def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> C
         ]
         series.append(Series(name, line, f"g{k % 8}", name, marked=True, of="line"))
     return Chart(
-        f"Dev {metric.prose_name} by {first} and {abbreviated(found.second)}",
+        f"Dev {metric.prose_name} by {first} and {field_in_brief(found.second)}",
         Axis(first, words=dict(enumerate(down)), ends=(-0.2, len(down) - 0.8)),
         Axis(f"dev {metric.prose_name}", log=metric.log),
         series,

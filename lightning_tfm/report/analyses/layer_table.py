@@ -12,7 +12,7 @@ from lightning_tfm.registry import LAYERS, may_act
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both, draw
-from lightning_tfm.report.charts.svg import spanning, stacked
+from lightning_tfm.report.charts.svg import spanning, standalone_column
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.schema import read_kept
@@ -191,7 +191,7 @@ COSTS = {"FLOPs of one layer": "flops", "seconds of one layer": "seconds"}
 def to_svg(table: LayerTable) -> str:
     """Both pictures, one below the other, as a separate file."""
     title = "Operations and seconds of one layer over the length of the text, by type"
-    return stacked(title, [(what, draw(chart(table, what))) for what in COSTS])
+    return standalone_column(title, [(what, draw(chart(table, what))) for what in COSTS])
 
 
 def chart(table: LayerTable, what: str) -> Chart:

@@ -118,7 +118,7 @@ def _figures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
 def _table(found: BeyondSummary, labels: Mapping[str, str]) -> Widest:
     """Without the columns for which there is no room."""
     over = RISE if found.control is None else replace(RISE, head=f"rise over {found.control}'s [95 %]")
-    shown = SHOWN if translated(found) else SHOWN[: -len(OF_TRANSLATIONS)]
+    shown = SHOWN if has_translations(found) else SHOWN[: -len(OF_TRANSLATIONS)]
     heads = [over if column is RISE else column for column, _ in shown]
     cells = [[columns.name_cell(r.row, labels), *(cell(r) for _, cell in shown[1:])] for r in found.rows]
     wide = Table("", heads, cells)
@@ -129,7 +129,7 @@ def _table(found: BeyondSummary, labels: Mapping[str, str]) -> Widest:
     )
 
 
-def written(found: Interval | None) -> str:
+def interval_cell(found: Interval | None) -> str:
     """+0.12 [+0.10, +0.14]; a dash for none."""
     if found is None or found.estimate is None:
         return NOTHING
@@ -148,10 +148,10 @@ SHOWN: list[tuple[Column, Callable[[BeyondRow], str]]] = [
     (Column("n"), lambda r: str(r.n)),
     (Column("NLL within", lines="within"), lambda r: f"{r.within:.3f}"),
     (Column("NLL beyond", lines="beyond"), lambda r: f"{r.beyond:.3f}"),
-    (RISE, lambda r: written(r.excess)),
+    (RISE, lambda r: interval_cell(r.excess)),
     (Column("verdict", True, lines="verdict"), lambda r: r.word),
     (Column("reach", lines="reach"), lambda r: f"{r.reach:g} ×"),
-    (Column("beyond, less base's [95 %]"), lambda r: written(r.against)),
+    (Column("beyond, less base's [95 %]"), lambda r: interval_cell(r.against)),
     (Column("p (BH)"), lambda r: p_value(r.p)),
     (Column("against base", True), lambda r: r.compared),
     *OF_TRANSLATIONS,
@@ -177,10 +177,10 @@ def about(found: BeyondSummary) -> list[str]:
         "reach: how far its mean stays below, class by class",
     ]
     ratio = "length ratio and early (less than half of the reference's tokens): of the translations beyond"
-    return [*told, *[ratio] * translated(found), *found.missing]
+    return [*told, *[ratio] * has_translations(found), *found.missing]
 
 
-def translated(found: BeyondSummary) -> bool:
+def has_translations(found: BeyondSummary) -> bool:
     return all(row.bleu_beyond is not None for row in found.rows)
 
 

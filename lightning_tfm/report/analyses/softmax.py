@@ -159,7 +159,7 @@ def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
     heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
     rows = [
         [name_cell(a.row, called), a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
-        for a, b in paired(summary)
+        for a, b in start_and_end(summary)
     ]
     notes = [
         "A softmax with weights p over n ≥ 2 keys is saturated where Σ p (1 − p), the trace of its Jacobian, is below "
@@ -177,7 +177,7 @@ def _cells(one: SoftmaxRow) -> list[str]:
     return [f"{one.entropy.mean:.3f}", f"{100 * one.saturated.mean:.3g}", f"{100 * one.gradient.mean:.3g}"]
 
 
-def paired(summary: SoftmaxSummary) -> list[tuple[SoftmaxRow, SoftmaxRow]]:
+def start_and_end(summary: SoftmaxSummary) -> list[tuple[SoftmaxRow, SoftmaxRow]]:
     """(at the start, at the end) of each row, all attention together."""
     every = [r for r in summary.rows if r.kind == ALL]
     return [(a, b) for a in every for b in every if (a.row, a.when, b.when) == (b.row, *MOMENTS)]

@@ -198,7 +198,7 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "")
     if not found:
         return f"Nothing is compared with {to} yet."
     if any(entry.verdict not in ("", Verdict.UNTESTABLE) for _, entry in found) and not tested:
-        return begun(f"{lead}no change differs significantly from {to}.")
+        return sentence_case(f"{lead}no change differs significantly from {to}.")
     sign = 1 if axis.lower_is_better else -1
     sides = [
         sorted((p for p in tested or found if p[1].estimate * sign * side > 0), key=lambda p: -abs(p[1].estimate))
@@ -213,10 +213,10 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "")
         said = lead + ("" if tested else UNTESTED) + "; ".join(parts) + "."
         if len(said) <= ROOM:
             break
-    return begun(said)
+    return sentence_case(said)
 
 
-def begun(sentence: str) -> str:
+def sentence_case(sentence: str) -> str:
     """With a capital letter, but where it begins with a setting."""
     return sentence if "=" in sentence.split(" ")[0] else sentence[:1].upper() + sentence[1:]
 

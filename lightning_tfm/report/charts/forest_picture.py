@@ -56,7 +56,7 @@ def wide(forest: Forest, titled: bool = False) -> Markup:
     body, top = _titles(f, face) if titled else ("", 0)
     ends, at, panels = top + 44 + height * len(f.lines), left, []
     for i, axis in enumerate(f.axes):
-        scale = Scale(*_padded(f.ends(i)), at, at + plot * shares[i])
+        scale = Scale(*_with_margin(f.ends(i)), at, at + plot * shares[i])
         panels.append((axis, scale, at + plot * shares[i] + 8 + room[i]))
         body += _panel(axis, scale, top, ends, f.heading if i == 0 else axis.name)
         at += plot * shares[i] + 8 + room[i] + 20
@@ -92,7 +92,7 @@ def narrow(forest: Forest, titled: bool = False) -> Markup:
         return Markup()
     f, face, axis = forest, LINES, forest.axes[0]
     body, top = _titles(f, face) if titled else ("", 0)
-    scale = Scale(*_padded(f.ends(0)), 8, face.width - 8)
+    scale = Scale(*_with_margin(f.ends(0)), 8, face.width - 8)
     numbers = _room([axis.number(entry.estimate) for _, entry in drawn], face)
     words = [(line, entry, _beside(line, entry, numbers, face)) for line, entry in drawn]
     ends = top + 44 + sum(face.row + face.line * (len(name) - 1) for _, _, name in words)
@@ -126,7 +126,7 @@ def _room(words: Sequence[str], face: Face) -> float:
     return face.letter * max(map(len, words), default=0)
 
 
-def _padded(ends: tuple[float, float]) -> tuple[float, float]:
+def _with_margin(ends: tuple[float, float]) -> tuple[float, float]:
     pad = 0.04 * (ends[1] - ends[0])
     return ends[0] - pad, ends[1] + pad
 

@@ -98,7 +98,7 @@ _ALONE: dict[str, dict[str, str]] = {
 _SVG = "http://www.w3.org/2000/svg"
 
 
-def standing_alone(picture: str) -> str:
+def standalone_svg(picture: str) -> str:
     """A picture of a page as a separate file, as on white paper.
 
     Colours are in attributes: programs for drawing and printing know neither style sheets nor CSS's variables.
@@ -127,7 +127,7 @@ def _written_out(element: ElementTree.Element, colour: str, size: str) -> None:
         _written_out(child, colour, size)
 
 
-def stacked(title: str, pictures: Sequence[tuple[str, Markup]]) -> str:
+def standalone_column(title: str, pictures: Sequence[tuple[str, Markup]]) -> str:
     """(words above it, picture), one below the other, as a separate file."""
     y, widest, parts = 0, 0, []
     for words, picture in pictures:
@@ -135,11 +135,11 @@ def stacked(title: str, pictures: Sequence[tuple[str, Markup]]) -> str:
         parts.append(label(10, y + 16, words, class_="strong"))
         parts.append(str(picture).replace("<svg ", f'<svg y="{y + 24}" ', 1))
         y, widest = y + 24 + height, max(widest, width)
-    return standing_alone(figure(widest, y, title, "".join(parts)))
+    return standalone_svg(figure(widest, y, title, "".join(parts)))
 
 
 def to_pdf(picture: str) -> bytes:
-    """`standing_alone` as a page of PDF. Raises UserError where svglib is missing."""
+    """`standalone_svg` as a page of PDF. Raises UserError where svglib is missing."""
     try:
         from reportlab.graphics.renderPDF import drawToString
         from svglib.svglib import svg2rlg
@@ -149,7 +149,7 @@ def to_pdf(picture: str) -> bytes:
 
 
 def to_png(picture: str, zoom: float = 3.0) -> bytes:
-    """`standing_alone` in so many pixels for each of its own. Raises UserError where pypdfium2 or svglib is missing."""
+    """`standalone_svg` in so many pixels for each of its own. Raises UserError where pypdfium2 or svglib is missing."""
     try:
         from pypdfium2 import PdfDocument
     except ImportError as error:

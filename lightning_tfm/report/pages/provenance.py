@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.metrics import BLEU, in_words
-from lightning_tfm.report.pages.shared import clipped
+from lightning_tfm.report.pages.shared import excerpt
 from lightning_tfm.report.records import Cells, FilledCell, read_lines
 from lightning_tfm.runs.record import Segment
 from lightning_tfm.sums import DamagedFile, intact
@@ -95,10 +95,10 @@ def examples(cells: Cells, base: str, to: str = "base") -> dict[str, list[Exampl
             found[row.name] = [
                 [
                     ("line", str(i + 1)),
-                    ("source", clipped(cells.sources[i])),
-                    ("reference", clipped(cells.references[i])),
-                    (f"row {row.name}", clipped(ours[i])),
-                    (f"row {base} ({'base' if to == 'base' else 'compared with'})", clipped(theirs[i])),
+                    ("source", excerpt(cells.sources[i])),
+                    ("reference", excerpt(cells.references[i])),
+                    (f"row {row.name}", excerpt(ours[i])),
+                    (f"row {base} ({'base' if to == 'base' else 'compared with'})", excerpt(theirs[i])),
                 ]
                 for i in _far(gap)
             ]

@@ -39,7 +39,7 @@ def four_digits(value: Any) -> str:
     return f"{float(f'{value:.4g}'):,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
-def clipped(text: str) -> str:
+def excerpt(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
 
 

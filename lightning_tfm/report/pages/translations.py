@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_tfm.report.pages.provenance import quality, translated
-from lightning_tfm.report.pages.shared import Parts, clipped, compared
+from lightning_tfm.report.pages.shared import Parts, compared, excerpt
 from lightning_tfm.report.records import Cells
 
 CONTESTED = 4
@@ -53,11 +53,11 @@ def translations(cells: Cells) -> list[Sentence]:
     return [
         Sentence(
             line=i + 1,
-            source=clipped(cells.sources[i]),
-            reference=clipped(cells.references[i]),
+            source=excerpt(cells.sources[i]),
+            reference=excerpt(cells.references[i]),
             why="the rows differ most" if i in contested else "evenly over the text",
             rows=[
-                Translation(row, 100 * float(scores[row][i]), compared(clipped(lines[i]), cells.references[i]))
+                Translation(row, 100 * float(scores[row][i]), compared(excerpt(lines[i]), cells.references[i]))
                 for row, lines in found.items()
             ],
         )

@@ -18,7 +18,7 @@ from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, findin
 from lightning_tfm.report.charts.forest_picture import SLIM, WIDE, narrow, wide
 from lightning_tfm.report.charts.forest_text import to_text
 from lightning_tfm.report.charts.study_forest import forest_of
-from lightning_tfm.report.charts.svg import standing_alone, to_pdf, to_png
+from lightning_tfm.report.charts.svg import standalone_svg, to_pdf, to_png
 from lightning_tfm.report.row import Difference, Scores
 from lightning_tfm.report.wording.verdict_words import Verdict
 from tests.helpers.studies import summary, summary_row
@@ -89,7 +89,7 @@ def test_a_figure_for_a_paper_holds_its_own_colours_and_is_a_pdf_and_a_png(tmp_p
     css = (Path(report.__file__).parent / "templates" / "report.css").read_text().split("prefers-color-scheme")[0]
     palette = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{3,6})", css))
     for draw in (wide, narrow):
-        picture = standing_alone(draw(FOREST, titled=True))
+        picture = standalone_svg(draw(FOREST, titled=True))
         assert "class=" not in picture and "currentColor" not in picture and "data-tip" not in picture
         assert all(palette[name] in picture for name in ("found", "apart", "good", "open"))
         assert to_pdf(picture).startswith(b"%PDF") and to_png(picture, 1).startswith(b"\x89PNG")

@@ -21,7 +21,7 @@ from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, below,
 from lightning_tfm.report.charts.curves import POINTS, curves, falls, thin_steps
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
-from lightning_tfm.report.charts.svg import Scale, figure, label, stacked, standing_alone, tag, tick_text
+from lightning_tfm.report.charts.svg import Scale, figure, label, standalone_column, standalone_svg, tag, tick_text
 from lightning_tfm.report.pages import shared, translations
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.study_report import make
@@ -323,7 +323,7 @@ def test_the_boxes_of_an_architecture_hold_all_its_parameters(file):
             sums.append(sum(n * (e.model.N if id(box) in inside else 1) for box, n in counts))
         parts = count_parameters(e.model, e.data.vocab_size)
         assert sum(sums) == parts["total"] - parts["positions"], row.name
-        ElementTree.fromstring(standing_alone(architecture.architecture(e, row.name, base.scaled())))
+        ElementTree.fromstring(standalone_svg(architecture.architecture(e, row.name, base.scaled())))
 
 
 def test_what_a_row_changes_of_the_architecture_stands_out():
@@ -348,7 +348,7 @@ def test_heads_and_beams_as_text_and_heads_as_a_file_of_its_own():
     assert "encoder, layer 1, head 1" in text and "10 of 20 heads" in text and "[+0.1000, +0.3000]" in text
     assert next(one[:3] for one in head_ablation.each(HEADS)) == ("encoder", 1, 1)
     assert max(map(len, to_text(head_ablation.beam_blocks(BEAMS)).splitlines())) <= 80
-    root = ElementTree.fromstring(stacked("heads", head_ablation.head_pictures(HEADS)))
+    root = ElementTree.fromstring(standalone_column("heads", head_ablation.head_pictures(HEADS)))
     assert len(root.findall("{*}svg")) == 2 and int(root.get("height")) > 2 * 100
 
 
@@ -366,16 +366,16 @@ def test_a_file_of_its_own_has_its_colours_in_attributes():
     picture = figure(
         20, 10, "t", tag("g", tag("rect", class_="box changed") + label(1, 2, "x", class_="tick"), class_="g3")
     )
-    text = standing_alone(picture)
+    text = standalone_svg(picture)
     assert "var(" not in text and "class=" not in text and "<style" not in text
     root = ElementTree.fromstring(text)
     ground, rect, words = (root.find(path) for path in ("{*}rect", "{*}g/{*}rect", "{*}g/{*}text"))
     assert ground.get("fill") == "#fff" and ground.get("width") == "20"
     assert (rect.get("fill"), rect.get("stroke"), rect.get("stroke-width")) == ("#f6f8fa", "#c2185b", "2.4")
     assert words.get("fill") == "#57606a"
-    dot = ElementTree.fromstring(standing_alone(figure(1, 1, "t", tag("g", tag("circle", class_="dot"), class_="g2"))))
+    dot = ElementTree.fromstring(standalone_svg(figure(1, 1, "t", tag("g", tag("circle", class_="dot"), class_="g2"))))
     assert dot.find("{*}g/{*}circle").get("fill") == "#6639ba", "that of its series"
-    band = ElementTree.fromstring(standing_alone(figure(1, 1, "t", tag("polygon", class_="band"))))
+    band = ElementTree.fromstring(standalone_svg(figure(1, 1, "t", tag("polygon", class_="band"))))
     assert band.find("{*}polygon").get("fill-opacity") == ".1", "what lies below it is seen"
 
 
