@@ -92,7 +92,7 @@ def test_a_main_effect_names_only_fields_with_which_it_interacts_beyond_chance()
         return Effect(kind, "ppl", [f"{key}: 1 against 0" for key in keys], 0.1, 0.0, 0.2, p)
 
     pairs = [effect("interaction", 0.001, "a", "b"), effect("interaction", 0.5, "a", "c")]
-    found = factors._corrected([effect("main", 0.001, key) for key in "abc"] + pairs)
+    found = factors._with_p_corrected([effect("main", 0.001, key) for key in "abc"] + pairs)
     assert [e.depends_on for e in found] == [["b"], ["a"], [], [], []]
 
 
