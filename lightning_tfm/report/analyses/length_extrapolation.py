@@ -60,7 +60,7 @@ def _chart(found: BeyondSummary, rows: Sequence[SummaryRow], side: str, metric: 
         class_ = classes[row.row] + " base" * (classes[row.row] == BASE)
         series.append(Series(row.row, line, class_, names[row.row], called[row.row], marked=True))
     drawn = [p for one in series for p in one.points]
-    upwards = None if metric == "nll" or not drawn else (0.0, 1.06 * max(p.high or 0.0 for p in drawn))
+    upwards = None if metric == "nll" or not drawn else (0.0, 1.06 * max(p.high or 0.0 for p in drawn) or 1.0)
     return Chart(
         f"{METRICS[metric]} by the {side}'s length in training lengths",
         Axis(f"length of the {side} / training length", ends=(0.0, max((p.x for p in drawn), default=1.0))),

@@ -69,6 +69,16 @@ def test_the_figure_has_a_line_and_a_band_for_each_row_by_source_and_by_target(r
     assert len(set(classes.values())) == 10 and classes["r7"] == "g1 again"
 
 
+def test_a_metric_that_is_zero_everywhere_is_drawn(report):
+    """BLEU after a handful of steps."""
+    found, rows = report.summary.of(ANALYSIS), []
+    for row in found.rows:
+        points = {side: [replace(p, bleu=p.bleu and replace(p.bleu, mean=0.0, lowest=0.0, highest=0.0)) for p in line]
+                  for side, line in row.points.items()}  # fmt: skip
+        rows.append(replace(row, points=points))
+    assert len(length_extrapolation.pictures(replace(found, rows=rows), report.summary.rows)) == 6
+
+
 @pytest.mark.parametrize(("form", "width", "letter"), [("on-screens", 620, 7.2), ("on-phones", 380, 6.4)])
 def test_the_names_at_the_ends_of_curves_fit(report, form, width, letter):
     rows = [replace(row, label="" if row.base else f"{row.name}, a long label") for row in report.summary.rows]
