@@ -259,7 +259,7 @@ def test_who_waits_at_a_terminal_is_told_at_once_what_is_read(study, capsys, mon
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
         monkeypatch.setattr(
-            "lightning_tfm.report.study_report.collect", lambda *_: 1 / 0
+            "lightning_tfm.report.study_report.collect_records", lambda *_: 1 / 0
         )  # what takes long has not begun
         with pytest.raises(ZeroDivisionError):
             main([verb, study.study.name, "--out", str(study.root), "--format", "markdown"])
