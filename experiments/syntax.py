@@ -38,7 +38,7 @@ from lightning_tfm.data.trees import BuiltinTrees, Treebank
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.report.charts.grid import grid
-from lightning_tfm.report.charts.svg import stacked
+from lightning_tfm.report.charts.svg import standalone_column
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.rng import generator
 
@@ -438,7 +438,7 @@ def picture(heads: pd.DataFrame) -> str:
         title = f"{'cross-attention' if kind == 'cross' else kind}: {NAMES[relation]}"
         drawn = grid(title, gain_LH.tolist(), down, across, ("layer", "head"), heads["gain"].abs().max())
         pictures.append((title, drawn))
-    return stacked("Percentage points above exchanged gold", pictures)
+    return standalone_column("Percentage points above exchanged gold", pictures)
 
 
 def main() -> None:
