@@ -60,23 +60,8 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "queue": BASE | {"runs", "study", "watch", "atomic_io", "data", "training.schedule", "yaml_files"},
     "inference": BASE | {"corpus_metrics", "accel", "model", "data", "training", "bleu", "atomic_io", "sums", "runs"},
     "report": BASE
-    | {
-        "study",
-        "runs.folder",
-        "runs.rescored",
-        "runs.divergence",
-        "runs.folders",
-        "runs.record",
-        "watch",
-        "data.prepare",
-        "data.dataset",
-        "corpus_metrics",
-        "archives",
-        "atomic_io",
-        "sums",
-        "model.size",
-        "measure.layer_table",
-    },
+    | {"runs.folder", "runs.rescored", "runs.divergence", "runs.folders", "runs.record", "study", "watch", "archives"}
+    | {"data.prepare", "data.dataset", "corpus_metrics", "atomic_io", "sums", "model.size", "measure.layer_table"},
     "judging": {"atomic_io", "errors", "metrics", "plural_words", "report"},
     "dashboard": BASE
     | {"atomic_io", "study", "runs.record", "watch", "report", "queue", "data.prepare", "data.dataset"},
@@ -106,28 +91,10 @@ ONLY_IN = {
     "jsonargparse": set(),
     "pytest": set(),
 }
-TORCH_FREE = [
-    "config.py",
-    "model/config.py",
-    "errors.py",
-    "rng.py",
-    "metrics.py",
-    "yaml_files.py",
-    "model/size.py",
-    "model/flops.py",
-    "registry.py",
-    "data/batch_plan.py",
-    "data/token_store.py",
-]
-TORCH_FREE += [
-    "training/schedule.py",
-    "study/rows.py",
-    "study/user_classes.py",
-    "user_code/modules.py",
-    "study/study.py",
-    "runs/folder.py",
-    "runs/process/attempt.py",
-]
+TORCH_FREE = "config.py model/config.py errors.py rng.py metrics.py yaml_files.py model/size.py".split()
+TORCH_FREE += "model/flops.py registry.py data/batch_plan.py data/token_store.py training/schedule.py".split()
+TORCH_FREE += "study/rows.py study/user_classes.py user_code/modules.py study/study.py runs/folder.py".split()
+TORCH_FREE += "runs/process/attempt.py".split()
 TORCH_FREE += ["queue/queue.py", "queue/launch.py", "queue/pool.py", "runs/record.py"]
 OPTUNA_FREE = ["study/study.py", "runs/process/attempt.py", "runs/process/torchrun.py", "queue/resources.py"]
 OPTUNA_FREE += ["cli/train/fit.py", "cli/show/table.py"]
