@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from lightning_tfm.plural_words import p_value
 from lightning_tfm.report.blocks import NOTHING
-from lightning_tfm.report.charts import forest_picture, verdict_icons
+from lightning_tfm.report.charts import forest_picture
+from lightning_tfm.report.charts.svg import tag
 from lightning_tfm.report.pages.shared import four_digits, templates
 from lightning_tfm.report.wording.verdict_words import WORDS
 
@@ -24,7 +25,7 @@ def environment() -> Environment:
     found.globals |= {
         "shown": {},
         "file": source,
-        "icon": verdict_icons.icon,
+        "icon": icon,
         "WORDS": WORDS,
         "drawn": forest_picture.both,
     }
@@ -40,6 +41,12 @@ def environment() -> Environment:
 def render(template: str, **data: Any) -> str:
     """The page that `template` makes of `data`."""
     return environment().get_template(template).render(data) + "\n"
+
+
+def icon(word: str) -> Markup:
+    """The mark of a verdict beside it in a text, in the text's colour: no word hangs on its colour."""
+    mark = tag("path", d=WORDS[word].mark, class_="mark")
+    return Markup(tag("svg", mark, viewBox="-5.5 -5.5 11 11", width=11, height=11, class_="icon", aria_hidden="true"))
 
 
 def source(name: str) -> Markup:

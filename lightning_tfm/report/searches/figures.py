@@ -155,7 +155,7 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
         places += [end(value_of(t, objective))] if t.trial in kind else []
         path = points([(70.0 + gap * i, y) for i, y in enumerate(places)])
-        class_ = f"series {kind[t.trial]}" if t.trial in kind else "hover stopped"
+        class_ = f"series {kind[t.trial]}" if t.trial in kind else "stopped"
         body += tag("g", tag("polyline", points=path, class_="curve"), class_=class_, data_trial=t.trial)
     title = f"Parallel coordinates of all finished trials, to {objective_name(objective)}"
     return figure(80 + gap * len(space) + 60, bottom + 16, title, body + over)
