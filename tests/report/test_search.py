@@ -72,7 +72,7 @@ def test_trials_that_were_stopped_are_hollow_at_their_last_value(root):
         )
         assert [name for name, _ in marks] == early
         assert all((float(y) > 50) == (where == "inside") for _, y in marks), where
-    assert re.findall(r'class="hover stopped" data-trial="(t\d+)"', figures.parallel(report, "dev/ppl")) == early
+    assert re.findall(r'class="stopped" data-trial="(t\d+)"', figures.parallel(report, "dev/ppl")) == early
 
 
 def test_every_curve_that_is_here_is_drawn_from_the_frame_on_and_stopped_ones_end_hollow(root):
