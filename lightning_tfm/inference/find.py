@@ -5,8 +5,7 @@ from pathlib import Path
 
 from lightning_tfm.config import Experiment, from_record
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.folders import find_run
+from lightning_tfm.runs.folder import RunFolder, find_run
 
 
 def find_trained(run: str, root: Path) -> RunFolder:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from lightning_tfm.atomic_io import TEMPORARY
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.folder import RunFolder, read_json
-from lightning_tfm.runs.folders import find_run, run_folders
+from lightning_tfm.runs.folder import RunFolder, find_run, read_json, run_folders
 from lightning_tfm.study.study_file import folder_of
 from lightning_tfm.watch.run_state import RunState
 

@@ -18,8 +18,7 @@ from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import numbers
 from lightning_tfm.report.serialize import to_csv
-from lightning_tfm.runs.folder import RunFolder, read_json
-from lightning_tfm.runs.folders import find_run
+from lightning_tfm.runs.folder import RunFolder, find_run, read_json
 from lightning_tfm.runs.record import CURVES, Called, RunRecord
 from lightning_tfm.runs.rescored import read_as_scored
 from lightning_tfm.study.search import Search

@@ -26,7 +26,7 @@ from lightning_tfm.atomic_io import (
     temporary,
     to_json,
 )
-from lightning_tfm.errors import UserError
+from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.process.process_id import Owner, me
 from lightning_tfm.runs.record import Called, Claimed, Outcome, Progress, RunRecord, Small, read_small
 from lightning_tfm.runs.record import read_record as read_record
@@ -175,6 +175,22 @@ class RunFolder:
             return now.stat().st_mtime - (self.attempts / f"{number:04d}.beat").stat().st_mtime
         except FileNotFoundError:
             return float("inf")
+
+
+def find_run(root: Path, start: str) -> RunFolder:
+    """The run whose name starts with `start`. Raises UserError where there is none or several."""
+    names = [path.name for path in run_folders(root)]
+    matching = [name for name in names if name.startswith(start[:16])]
+    if len(matching) != 1:
+        what = (
+            f"several; {nearest('', matching)}" if matching else f"none; {nearest(start, names)}" if names else "none"
+        )
+        raise UserError(f"run '{start}' under {root / 'runs'}: {what}")
+    return RunFolder(root, matching[0])
+
+
+def run_folders(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "runs").glob("[0-9a-f]*") if path.is_dir())
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.config import Experiment, Hardware, to_dict
 from lightning_tfm.data.module import TranslationData
+from lightning_tfm.model.flops import AttentionPairs, training_flops
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.runs.environment import git_state, inexact, machine, versions
-from lightning_tfm.runs.model_stats import count_by_part, run_flops
-from lightning_tfm.runs.record import RunRecord, Score, Seconds, Segment, Texts, TrainSeconds, segments
+from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Segment, Texts, TrainSeconds, segments
 from lightning_tfm.sums import of_files
 from lightning_tfm.training.counters import Tally
 from lightning_tfm.training.module import TransformerModule
@@ -60,6 +61,25 @@ def record_of(
         ran=ran,
         files=of_files([run.folder.metrics]),
     )
+
+
+def count_by_part(model: SequenceModel) -> Parameters:
+    """Trainable numbers by part, also with user-defined classes."""
+    sums = {"embedding": 0, "encoder": 0, "decoder": 0, "positions": 0}
+    for name, parameter in model.named_parameters():
+        place = "positions" if "_positions." in name or ".scheme." in name else name.partition(".")[0].split("_")[0]
+        sums[place if place in sums else "embedding"] += parameter.numel() if parameter.requires_grad else 0
+    return Parameters(**sums, total=sum(sums.values()))
+
+
+def run_flops(model: SequenceModel, data: TranslationData, source_tokens: int, target_tokens: int) -> int:
+    """Training FLOPs by formula (model/size.py); attention pairs from the mean over the pairs that are trained on."""
+    source, target, ids = data.lengths()
+    source, target = source[ids].astype(float), target[ids].astype(float)
+    epochs = target_tokens / target.sum()
+    batches = data.experiment.training.steps / epochs
+    pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target, batches)))
+    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, model.weights())
 
 
 # --- where the steps were made ---

@@ -22,10 +22,10 @@ from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.runs import rng_check
 from lightning_tfm.runs.divergence import Divergence, Undefined, diverged
 from lightning_tfm.runs.environment import inexact
-from lightning_tfm.runs.model_stats import run_flops
 from lightning_tfm.runs.process import threads
 from lightning_tfm.runs.process.threads import FAR, asked_threads, check_cores, wait_quietly, waiting
 from lightning_tfm.runs.record import without_folders
+from lightning_tfm.runs.result import run_flops
 from tests.helpers.tiny import experiment, write_corpus
 
 

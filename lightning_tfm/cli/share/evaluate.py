@@ -10,8 +10,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference.rescore import score_set
 from lightning_tfm.metrics import METRICS, OF_TEXT, in_print
 from lightning_tfm.plural_words import plural
-from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.folders import run_folders
+from lightning_tfm.runs.folder import RunFolder, run_folders
 from lightning_tfm.runs.process.threads import check_cores
 from lightning_tfm.runs.record import Measure, RunRecord
 from lightning_tfm.study.command import with_out

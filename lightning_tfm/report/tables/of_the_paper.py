@@ -13,8 +13,7 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.report.serialize import to_json
-from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.folders import run_folders
+from lightning_tfm.runs.folder import RunFolder, run_folders
 from lightning_tfm.runs.record import Missing, Score, read_record, read_score
 from lightning_tfm.study.rows import Row, apply
 
