@@ -324,7 +324,7 @@ def _check_value(path: str, kind: Any, value: Any) -> Any:
             raise UserError(f"{path}={value!r}: {nearest(str(value), options)}")
         return value
     if isinstance(value, int) and abs(value) > LARGEST:
-        raise UserError(f"{path}={value}: larger than any number used in computations here ({LARGEST:,})")
+        raise UserError(f"{path}={str(value)[:80]}: larger than any number used in computations here ({LARGEST:,})")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-9 as text

@@ -134,6 +134,10 @@ STUDIES = [
     (lambda plain: b"{\x80}", "not a study definition (UnicodeDecodeError"),
     (lambda plain: b"[" * 100_000, "not a study definition (RecursionError"),
     (lambda plain: json.dumps(plain | {"title": "\x1b[31m"}).encode(), "holds a control character"),
+    (
+        lambda plain: json.dumps(plain["base"]["model"].update(target_spaces=10**400) or plain).encode(),
+        "larger than any number used in computations here",
+    ),
 ]
 
 

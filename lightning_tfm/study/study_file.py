@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lightning_tfm.atomic_io import locked, to_json, write_atomic
+from lightning_tfm.config import Experiment, from_dict, to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import Flaw, Kept, make_from, with_control
 from lightning_tfm.study.cell import Cell
@@ -85,6 +86,10 @@ def from_plain(plain: Any, where: Path | str) -> Study:
         found = make_from(kind, fields_of(plain))
     except Flaw as flaw:
         raise UserError(f"{where}: not a study definition ({flaw})") from None
+    try:
+        from_dict(Experiment, to_dict(found.base))
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
     if text := with_control(plain):
         raise UserError(f"{where}: {text!r} holds a control character: remove it")
     if isinstance(found, Ablation):

@@ -269,7 +269,7 @@ def test_base_is_base_and_values_are_shown_but_not_sampled(tmp_path: Path) -> No
     assert heads[2:6] == ["model.h", "model.d_model", "model.d_k", "model.d_ff"]
     assert {int(row[4]) * int(row[2]) == int(row[3]) for row in rows} == {True}
     page = shown.render("html")
-    assert "model.d_k follows: model.d_model / model.h" in page and "<bdi>model.d_k</bdi>" in page
+    assert "model.d_k follows: model.d_model / model.h" in page and "<small><code>model.d_k</code></small>" in page
     assert "model.d_k is not sampled, it follows: model.d_model / model.h" in shown.render("markdown")
 
 
