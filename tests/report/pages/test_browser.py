@@ -185,7 +185,7 @@ def test_one_tooltip_says_the_same_of_a_row_in_every_picture(page):
 
 def test_a_trial_says_what_its_line_of_the_table_says(search_page):
     said = pointed(search_page, "#section-course [data-trial=t0000] circle")
-    assert said.startswith("t0000\nstate: ✓ finished") and "dev/ppl: " in said
+    assert said.startswith("t0000\nstate: ✓ finished\nlearning rate factor: ") and "dev perplexity: " in said
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
