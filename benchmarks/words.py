@@ -30,13 +30,15 @@ from datetime import date
 import numpy as np
 import scipy
 
-from benchmarks.verdicts import FULL, SETTINGS, TAU, chunks, judged, measured, paper_effects, true_effects
-from lightning_tfm.metrics import PRINTED
+from benchmarks.verdicts import FULL, SETTINGS, chunks, judged, measured, paper_effects, true_effects
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report.stats.evidence import Evidence, significance_fields
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.wording.verdict import judge
 from lightning_tfm.report.wording.verdict_words import Verdict
+
+TAU = np.array([METRICS[m].clear for m in PRINTED])
 
 
 def is_true(word: Verdict, d: float, delta: float, pi: float, printed: float, tau: float) -> bool:
