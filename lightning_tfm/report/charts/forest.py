@@ -59,6 +59,11 @@ class Entry:
         return self.word.style if self.word else "plain"
 
     @property
+    def spans_zero(self) -> bool:
+        """Whether there is an interval, and zero is in it."""
+        return self.lower is not None and self.upper is not None and self.lower <= 0.0 <= self.upper
+
+    @property
     def sure(self) -> str:
         """The verdict's words, with the seeds that would decide it."""
         if self.word is None:
@@ -191,17 +196,20 @@ SIDES = ((("costs", "cost"), "worse"), (("gains", "gain"), "better"))
 
 
 def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "") -> str:
-    """The largest differences found in the first metric, in a sentence that begins with `lead`; of what nothing tests,
-    the largest."""
+    """The largest differences found in the first metric, in a sentence that begins with `lead`; where nothing is
+    tested, the largest whose interval, if there is one, excludes zero: one odd seed of three makes any estimate."""
     found = [(line, entry) for line in lines if (entry := line.entries[0])]
     tested = [(line, entry) for line, entry in found if entry.found]
     if not found:
         return f"Nothing is compared with {to} yet."
     if any(entry.verdict not in ("", Verdict.UNTESTABLE) for _, entry in found) and not tested:
         return sentence_case(f"{lead}no change differs significantly from {to}.")
+    candidates = tested or [(line, entry) for line, entry in found if not entry.spans_zero]
+    if not candidates:
+        return sentence_case(f"{lead}nothing is tested yet, and no interval excludes zero.")
     sign = 1 if axis.lower_is_better else -1
     sides = [
-        sorted((p for p in tested or found if p[1].estimate * sign * side > 0), key=lambda p: -abs(p[1].estimate))
+        sorted((p for p in candidates if p[1].estimate * sign * side > 0), key=lambda p: -abs(p[1].estimate))
         for side in (1, -1)
     ]
     for named in (NAMED, 2, 1):

@@ -192,8 +192,14 @@ def test_the_words_that_are_shown_are_few_letters_and_tell_verdicts_apart():
 def test_a_name_of_several_things_takes_the_verb_of_several():
     assert finding(PPL, [Line("four heads", [Entry(-3.0, verdict="better")])]) == "Four heads are better."
     assert finding(PPL, [Line("half the loss", [Entry(3.0, verdict="worse")])]) == "Half the loss is worse."
-    untested = [Line("a", [Entry(3.0, 2.0, 4.0, "not testable")]), Line("b", [Entry(-1.0, -2.0, 0.0, "not testable")])]
-    assert finding(PPL, untested) == "Nothing is tested yet; by the estimates alone a is worse; b is better."
+
+
+def test_where_nothing_is_tested_an_estimate_whose_interval_holds_zero_is_not_named():
+    spans = {"a": (3.0, 2.0, 4.0), "b": (-1.0, -2.0, -0.1), "odd seed": (74.0, -87.0, 2255.0)}
+    lines = [Line(name, [Entry(*numbers, verdict="not testable")]) for name, numbers in spans.items()]
+    assert finding(PPL, lines) == "Nothing is tested yet; by the estimates alone a is worse; b is better."
+    assert finding(PPL, lines[2:]) == "Nothing is tested yet, and no interval excludes zero."
+    assert "odd seed" in finding(PPL, [Line("odd seed", [Entry(74.0)])])  # one seed has no interval
 
 
 @pytest.mark.parametrize("width", [80, 104, 132])
