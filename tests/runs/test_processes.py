@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 import lightning_tfm
-from lightning_tfm.config import Hardware
+from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.folder import StaleAttempt
+from lightning_tfm.runs.folder import RunFolder, StaleAttempt
 from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.process import ranks, torchrun
 from lightning_tfm.runs.process.forking import STOP_SIGNALS, children, fork, let_come, signals_held_back
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.process.ranks import fork_ranks
+from lightning_tfm.study.cell import Cell
 from tests.helpers.tiny import metrics, write_corpus
 from tests.helpers.waiting import wait_for
 
@@ -361,6 +362,20 @@ def test_what_torchrun_started_is_the_hardware(monkeypatch) -> None:
     assert torchrun.with_torchrun_ranks(Hardware()) == Hardware(devices=2, num_nodes=3)
     with pytest.raises(UserError, match="torchrun has started 2"):
         torchrun.with_torchrun_ranks(Hardware(devices=4))
+
+
+def test_a_rank_of_torchrun_writes_nothing_that_the_first_one_may_sweep_away(tmp_path, monkeypatch) -> None:
+    from lightning_tfm.runs.process import launchers  # with torch, which forks above do without
+
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    trained: list[list[Path]] = []
+    attempt = RunFolder(tmp_path, "a" * 16).claim()
+    before = sorted(attempt.folder.path.rglob("*.json"))
+    monkeypatch.setattr(launchers.Run, "train", lambda run: trained.append(sorted(run.folder.path.rglob("*.json"))))
+    cell = Cell("base", 1, "a" * 16, 1.0)
+    launchers.train_cell((Experiment(), {"user_classes": {}}), cell, Hardware(accelerator="cpu"), attempt, tmp_path)
+    launchers.write_plan((Experiment(), {"user_classes": {}}), cell, attempt)
+    assert trained == [before] and json.loads(attempt.folder.cell.read_text()) == {"row": "base", "seed": 1}
 
 
 @pytest.mark.long

@@ -89,12 +89,13 @@ def _torchrun() -> ModuleType | None:
 
 def _train(plan: Plan, cell: Cell, hardware: Hardware, folder: RunFolder, store: Path) -> int:
     print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr, flush=True)
-    from lightning_tfm.runs.process.launchers import train_cell  # with torch, which takes seconds
+    from lightning_tfm.runs.process.launchers import train_cell, write_plan  # with torch, which takes seconds
 
     exit_on_signals()
 
     def train(attempt: Attempt) -> None:
         if torchrun := _torchrun():
+            write_plan(plan, cell, attempt)
             torchrun.lead(attempt)
         train_cell(plan, cell, hardware, attempt, store)
 

@@ -14,6 +14,15 @@ from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.schedule import check_schedule
 
 
+def write_plan(plan: Plan, cell: Cell, attempt: Attempt) -> None:
+    """What names the run and what it trains, into its folder: by one process, before others take part, since the first
+    rank sweeps away what is half written."""
+    experiment, identity = plan
+    attempt.write_json(attempt.folder.identity, identity)
+    attempt.write_json(attempt.folder.experiment, to_dict(experiment))
+    attempt.write_json(attempt.folder.cell, {"row": cell.row, "seed": cell.seed})
+
+
 def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, store: Path) -> None:
     """Train and score a cell with all processes that `hardware` requests; result.json has the outcome.
 
@@ -21,11 +30,9 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
 
     Raises what `Run.train` and `fork_ranks` raise.
     """
-    experiment, identity = plan
-    folder = attempt.folder
-    attempt.write_json(folder.identity, identity)
-    attempt.write_json(folder.experiment, to_dict(experiment))
-    attempt.write_json(folder.cell, {"row": cell.row, "seed": cell.seed})
+    experiment, folder = plan[0], attempt.folder
+    if not by_torchrun():  # whose first rank has written it
+        write_plan(plan, cell, attempt)
     beside: list[pl.Callback] = []
     if hardware.profile:
         from lightning_tfm.training.profile import Profile  # what a run does not need is not loaded
