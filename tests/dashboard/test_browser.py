@@ -394,11 +394,12 @@ STYLES = {  # of what the report page's sheets style, too: they may be cut other
 def test_what_the_report_s_style_sheets_give_arrives(open_page, name):
     page = open_page(name)
     for query, (key, value) in STYLES[name].items():
-        found = page.locator(query).first.evaluate("(e, key) => getComputedStyle(e)[key]", key)
-        assert found == value or (value is None and found not in ("none", "rgb(0, 0, 0)")), query
-    width = page.evaluate("document.querySelector('main').clientWidth")
-    for box in page.locator(".scroll.full, .scroll.tall").all():
-        assert width - box.evaluate("e => e.offsetWidth") < 2
+        page.locator(query).first.wait_for(state="attached")  # and read in one step: a live page draws its parts anew
+        style = page.evaluate("([q, key]) => getComputedStyle(document.querySelector(q))[key]", [query, key])
+        assert style == value or (value is None and style not in ("none", "rgb(0, 0, 0)")), query
+    free = """[...document.querySelectorAll('.scroll.full, .scroll.tall')].map(
+      e => document.querySelector('main').clientWidth - e.offsetWidth)"""
+    assert all(width < 2 for width in page.evaluate(free))
 
 
 def test_an_open_page_shows_what_happens_without_being_asked_again(browser, serve, folder, tmp_path):
