@@ -124,23 +124,23 @@ class Metric:
         """As it is printed: 2.13 ± 1.8 % for perplexity, 60.7 ± 0.8 for BLEU."""
         return f"{mean:.{self.digits}f}" + ("" if sd is None else f" ± {self.spread(sd)}")
 
-    def spread(self, sd: float, unit: str = " %") -> str:
-        """A standard deviation as it is printed; `unit`: of percent."""
-        return f"{sd:.{self.difference_digits}f}{unit}" if self.log else f"{sd:.{self.digits}f}"
+    def spread(self, sd: float) -> str:
+        """A standard deviation as it is printed."""
+        return f"{sd:.{self.difference_digits}f} %" if self.log else f"{sd:.{self.digits}f}"
 
     def in_units(self, difference: float) -> float:
         """A tested difference as it is printed."""
         return 100 * math.expm1(difference) if self.log else difference
 
-    def size(self, shown: float, sign: str = "") -> str:
-        """A difference as it is printed, with its unit."""
-        return f"{numeral(shown, f'{sign}z.{self.difference_digits}f')} {self.unit}"
+    def size(self, difference: float) -> str:
+        """A difference `in_units` as it is printed, with its unit."""
+        return f"{numeral(difference, f'z.{self.difference_digits}f')} {self.unit}"
 
-    def true_difference(self, shown: float) -> str:
+    def true_difference(self, difference: float) -> str:
         """A difference of this size; more than 100 % is given as a multiple."""
-        if self.log and shown > 100:
-            return f"a true {self.prose_name} {1 + shown / 100:.1f} times as high"
-        return f"a true difference of {self.size(shown)}"
+        if self.log and difference > 100:
+            return f"a true {self.prose_name} {1 + difference / 100:.1f} times as high"
+        return f"a true difference of {self.size(difference)}"
 
     def better(self, difference: float) -> bool:
         return difference * self.side > 0

@@ -63,6 +63,12 @@ class Split:
         """Raw target lines, the references (not kept for training)."""
         return self._text("target")
 
+    def take(self, lines: Iterable[int]) -> "EncodedText":
+        """These lines, in this order (not of training, whose text was not kept)."""
+        numbers, text = list(lines), list(zip(self.source_text(), self.target_text(), strict=True))
+        sources, targets = ([side(i) for i in numbers] for side in (self.source, self.target))
+        return EncodedText(sources, targets, [text[i] for i in numbers])
+
     def _text(self, side: str) -> list[str]:
         return path_of(self._folder, self._name, side, "txt").read_bytes().decode().split("\n")[:-1]
 

@@ -1,6 +1,6 @@
 """Questions to a trained run that cost no training: what each head is worth, and what a wider beam buys.
 
-Both are records of a run's folder, `report/heads.json` and `report/beams.json`, made by the verb `inspect`.
+Both are records of a run's folder, `report/heads.json` and `report/beams.json`, made by the command `inspect`.
 """
 
 import math
@@ -15,10 +15,9 @@ from torch import nn
 
 from lightning_tfm.config import Evaluation
 from lightning_tfm.corpus_metrics import counter_of
-from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.module import evaluation_batches
-from lightning_tfm.data.token_store import Split
+from lightning_tfm.data.token_store import EncodedText
 from lightning_tfm.inference.attention_hooks import KINDS, attention_places
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.metrics import Metric, chief
@@ -30,35 +29,17 @@ Z95 = 1.96
 Say = Callable[[str], None]
 
 
-class Some:
-    """The first lines of a split."""
-
-    def __init__(self, split: Split, most: int):
-        self.split, self.count = split, min(most, len(split)) if most else len(split)
-        self.source_lengths, self.target_lengths = (
-            split.source_lengths[: self.count],
-            split.target_lengths[: self.count],
-        )
-        self.source, self.target = split.source, split.target
-
-    def references(self) -> list[str]:
-        return self.split.target_text()[: self.count]
-
-    def batches(self) -> list[Batch]:
-        return evaluation_batches(self)  # type: ignore[arg-type]
-
-
-def heads(trained: Trained, text: Some, how: Evaluation, say: Say) -> dict[str, Any]:
+def heads(trained: Trained, text: EncodedText, how: Evaluation, say: Say) -> dict[str, Any]:
     """By how much nll per piece and a score change where one head's output is zero (after Michel et al. 2019).
 
     kind -> [layer][head]: `nll` with the marginal 95 % interval over sentences (`low`, `high`), and the score under its
     name (metrics.chief).
     """
-    batches = text.batches()
+    batches = evaluation_batches(text)
     metric, score = _scorer(trained.prepared, text, how)
 
     def scored() -> tuple[list[Line], float]:
-        lines = evaluate_lines(trained.module, batches, text.count, how)
+        lines = evaluate_lines(trained.module, batches, len(text), how)
         return lines, score([line.pieces or [] for line in lines])
 
     whole, of_whole = scored()
@@ -95,16 +76,16 @@ def without(module: Attention, head: int) -> Iterator[None]:
 
 
 @torch.no_grad()
-def beams(trained: Trained, text: Some, how: Evaluation, widths: Sequence[int], say: Say) -> dict[str, Any]:
+def beams(trained: Trained, text: EncodedText, how: Evaluation, widths: Sequence[int], say: Say) -> dict[str, Any]:
     """A score, seconds of the search for all lines, and pieces over the reference's, for each width of the beam."""
-    batches = text.batches()
+    batches = evaluation_batches(text)
     metric, score = _scorer(trained.prepared, text, how)
     wanted, records = int(text.target_lengths.sum()), []
     beam_search(
         trained.module.transformer, batches[0].source_BS, 1, how.alpha, how.extra_len
     )  # the first one is slower
     for width in widths:
-        pieces: list[list[int]] = [[] for _ in range(text.count)]
+        pieces: list[list[int]] = [[] for _ in range(len(text))]
         began = time.perf_counter()
         for batch in batches:
             best = beam_search(trained.module.transformer, batch.source_BS, width, how.alpha, how.extra_len)
@@ -118,12 +99,14 @@ def beams(trained: Trained, text: Some, how: Evaluation, widths: Sequence[int], 
     return _head(text, how) | {"threads": torch.get_num_threads(), "beams": records}
 
 
-def _scorer(prepared: Prepared, text: Some, how: Evaluation) -> tuple[Metric, Callable[[Sequence[list[int]]], float]]:
+def _scorer(
+    prepared: Prepared, text: EncodedText, how: Evaluation
+) -> tuple[Metric, Callable[[Sequence[list[int]]], float]]:
     """What translations are scored by, and what gives the score of some."""
     metric = chief(how.metrics.split("+"))
-    counter = counter_of(metric, text.references(), how)
+    counter = counter_of(metric, text.target_text(), how)
     return metric, lambda pieces: counter.corpus([prepared.tokenizer.decode(ids) for ids in pieces]).value
 
 
-def _head(text: Some, how: Evaluation) -> dict[str, Any]:
-    return {"schema": 1, "split": "dev", "lines": text.count, "alpha": how.alpha, "extra_len": how.extra_len}
+def _head(text: EncodedText, how: Evaluation) -> dict[str, Any]:
+    return {"schema": 1, "split": "dev", "lines": len(text), "alpha": how.alpha, "extra_len": how.extra_len}

@@ -60,7 +60,7 @@ class CachedDecoder:
         """log P of the piece after `pieces_R`, which are at `position`: [R, W], R = sentences * width."""
         x_R1D = self.model.embed_target(pieces_R[:, None], position)
         for layer, memory, cache in zip(self.model.decoder, self.memory, self.caches, strict=True):
-            x_R1D = layer(x_R1D, memory, self.allowed, None, cache, position)
+            x_R1D = layer(x_R1D, memory, self.allowed, cache, position)
         return self.model.log_probabilities(x_R1D[:, 0])
 
     def select(self, rows: Tensor, sentences: Tensor | None) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.model.attention import FusedLinear
+from lightning_tfm.model.config import Model
 from lightning_tfm.model.dropout import Dropout
 from lightning_tfm.model.user_init import construct
 from lightning_tfm.registry import FEED_FORWARDS, gated_width
@@ -95,10 +96,10 @@ class GEGLU(SwiGLU):
         return F.gelu(x_BTF)
 
 
-def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True, P_ff: float = 0.0) -> FeedForward:
-    """Raises UserError where `name` is neither one that ships nor the import path of a FeedForward."""
-    cls: type[FeedForward] = FEED_FORWARDS.find(name, __name__)
-    return construct(cls, FeedForwardSizes(d_model, d_ff, bias, P_ff))
+def make_feed_forward(c: Model) -> FeedForward:
+    """Raises UserError where `feed_forward` is neither one that ships nor the import path of a FeedForward."""
+    cls: type[FeedForward] = FEED_FORWARDS.find(c.feed_forward, __name__)
+    return construct(cls, FeedForwardSizes(c.d_model, c.d_ff, c.bias, c.P_ff))
 
 
 def product_weights(module: nn.Module) -> int:

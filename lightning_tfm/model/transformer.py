@@ -73,7 +73,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.causal = causal
         self.self_attention = make_layer(c, scheme, causal, number)
-        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias, c.P_ff)
+        self.feed_forward = make_feed_forward(c)
         self.residual_1, self.residual_2 = Residual(c), Residual(c)
 
     def forward(
@@ -91,7 +91,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attention = make_layer(c, scheme, True, number)
         self.cross_attention = CrossAttention(c, number)
-        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias, c.P_ff)
+        self.feed_forward = make_feed_forward(c)
         self.residual_1, self.residual_2, self.residual_3 = Residual(c), Residual(c), Residual(c)
 
     def forward(
@@ -99,12 +99,11 @@ class DecoderLayer(nn.Module):
         x_BTD: Tensor,
         memory: tuple[Tensor, Tensor],
         allowed: Tensor | None,
-        own: Tensor | None = None,
         cache: KeyValueCache | None = None,
         start: int = 0,
     ) -> Tensor:
         """`memory`: this layer's keys and values of it, [B, H, S, K] and [B, H, S, V], which `allowed` masks."""
-        x_BTD = self.residual_1(x_BTD, lambda x: self.self_attention(x, own, True, cache, start))
+        x_BTD = self.residual_1(x_BTD, lambda x: self.self_attention(x, None, True, cache, start))
         x_BTD = self.residual_2(x_BTD, lambda x: self.cross_attention(x, *memory, allowed))
         return self.residual_3(x_BTD, self.feed_forward)
 
@@ -231,28 +230,19 @@ class Transformer(SequenceModel):
 
     def encode(self, source_BS: Tensor, allowed: Tensor | None) -> Tensor:
         """-> memory_BSD."""
-        return self.through_encoder(self.embed_source(source_BS), allowed)
-
-    def embed_source(self, source_BS: Tensor) -> Tensor:
         x_BSD = self.with_positions(self.look_up(source_BS, True), self.encoder_positions)
         if self.target_space_D is not None:  # one language pair, so always the first target space
             x_BSD = x_BSD + self.target_space_D[0]
-        return self.encoder_dropout(x_BSD)
-
-    def decode(self, target_BT: Tensor, memory_BSD: Tensor, allowed: Tensor | None) -> Tensor:
-        """-> hidden_BTD, every position from those before it."""
-        return self.through_decoder(self.embed_target(target_BT), memory_BSD, allowed)
-
-    def through_encoder(self, x_BSD: Tensor, allowed: Tensor | None) -> Tensor:
+        x_BSD = self.encoder_dropout(x_BSD)
         for layer in self.encoder:
             x_BSD = layer(x_BSD, allowed)
         return self.encoder_norm(x_BSD)
 
-    def through_decoder(
-        self, x_BTD: Tensor, memory_BSD: Tensor, allowed: Tensor | None, own: Tensor | None = None
-    ) -> Tensor:
+    def decode(self, target_BT: Tensor, memory_BSD: Tensor, allowed: Tensor | None) -> Tensor:
+        """-> hidden_BTD, every position from those before it."""
+        x_BTD = self.embed_target(target_BT)
         for layer in self.decoder:
-            x_BTD = layer(x_BTD, layer.cross_attention.keys_values(memory_BSD), allowed, own)
+            x_BTD = layer(x_BTD, layer.cross_attention.keys_values(memory_BSD), allowed)
         return self.decoder_norm(x_BTD)
 
     def dropouts(self) -> list[Dropout]:

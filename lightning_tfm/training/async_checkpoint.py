@@ -5,12 +5,11 @@ one copy is in memory. What a kill loses is what came after the last whole check
 """
 
 import threading
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from lightning_tfm.atomic_io import TEMPORARY
+from lightning_tfm.atomic_io import temporary
 from lightning_tfm.training.weight_files import owner_of, seal, serialise, write_weights
 
 KEPT_CHECKPOINTS = 2
@@ -63,7 +62,7 @@ class Writer:
         copy = serialise(value)
 
         def work() -> None:
-            half = half_of(path)
+            half = temporary(path)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_weights(seal(copy, owner_of(path, self._run)), half)
@@ -80,11 +79,6 @@ class Writer:
 def _forget(folder: Path) -> None:
     for old in checkpoint_files(folder)[:-KEPT_CHECKPOINTS]:
         old.unlink()
-
-
-def half_of(path: Path) -> Path:
-    """A fresh name where `path` is written before it is moved; the next attempt removes what a kill leaves there."""
-    return path.with_name(f".{uuid.uuid4().hex[:12]}.{path.name}{TEMPORARY}")
 
 
 def checkpoint_files(folder: Path) -> list[Path]:

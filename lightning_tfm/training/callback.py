@@ -61,7 +61,7 @@ class RunCallback(pl.Callback):
         self.events, self.writer, self.batches, self.n, self.mark = events, writer, batches, n, mark
         self.record, self.tally = None if writer is None else writer.record, tally
         self.signum = 0
-        self.stopwatch = Stopwatch()
+        self.stopwatch = Stopwatch(tally.parts)
         self._clock = self._shown = self._asked = 0.0
         self._saved = time.monotonic()
         self._tried = self._late = 0
@@ -136,7 +136,6 @@ class RunCallback(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, TransformerModule)
-        self._take_parts(module)
         if self._tried:
             self.tally.note([f"compiled after the first {WARM_UP:.0f} s of training: {self._late}"])
         self._wait()
@@ -200,15 +199,7 @@ class RunCallback(pl.Callback):
             self.record.append_metrics(line | {"dev": self.mark})
             self.tally.validated(module, step)
 
-    def _take_parts(self, module: TransformerModule) -> None:
-        """Move the module's seconds over here, where they survive in checkpoints."""
-        watch = self.stopwatch
-        for part, seconds in watch.seconds.items():
-            self.tally.parts[part] += seconds
-            watch.seconds[part] = 0.0
-
     def _save(self, trainer: pl.Trainer, module: TransformerModule, step: int) -> None:
-        self._take_parts(module)
         self.tally.shares = module.reduce(self.tally.share(module.sums, self._rank, self._world))
         how = None if self.writer is None else self.writer.checkpoint  # only rank 0 is asked to write
         trainer.save_checkpoint(f"step-{step:08d}.ckpt", storage_options=how)

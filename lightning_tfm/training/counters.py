@@ -19,7 +19,7 @@ class Tally:
         self.this_attempt, self.earlier_attempts = dict(this_attempt or {}), list(earlier_attempts)
         self.seconds = {"train": 0.0, "validate": 0.0, "checkpoint": 0.0, "data": 0.0}
         self.parts = dict.fromkeys(PARTS, 0.0)
-        """of the seconds of training, those before the last checkpoint"""
+        """of the seconds of training"""
         self.tokens = {"source": 0, "target": 0}
         """of all ranks"""
         self.cells = 0.0
@@ -61,7 +61,8 @@ class Tally:
 
         On equally many ranks each takes its own, so that sums continue in the order of an uninterrupted run's.
         """
-        self.seconds, self.parts = dict(state["seconds"]), dict(state["parts"])
+        self.seconds = dict(state["seconds"])
+        self.parts.update(state["parts"])
         self.tokens = {side: state["tokens"][side] for side in self.tokens}
         self.pending_tokens = state["pending_tokens"]
         self._began = self.seconds_trained()

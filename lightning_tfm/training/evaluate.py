@@ -58,13 +58,17 @@ def with_translations(
     return {line: replace(x, pieces=best[line].pieces, score=best[line].score) for line, x in local.items()}
 
 
-def all_lines(local: dict[int, Line], n: int) -> list[Line]:
-    """Lines 0 … n-1 from all ranks. A collective. Raises RuntimeError unless each came exactly once."""
+def all_lines(local: dict[int, Line], n: int | None = None) -> list[Line]:
+    """Lines 0 … n-1 from all ranks, n - 1 the highest of them where it is not given. A collective.
+
+    Raises RuntimeError unless each came exactly once.
+    """
     parts = [local]
     if dist.is_available() and dist.is_initialized():
         parts = [{} for _ in range(dist.get_world_size())]
         dist.all_gather_object(parts, local)
     numbers = sorted(line for part in parts for line in part)
+    n = max(numbers, default=-1) + 1 if n is None else n
     if numbers != list(range(n)):
         raise RuntimeError(f"{n} lines were to be scored, each once; got {len(numbers)} ({len(set(numbers))} distinct)")
     whole = {line: value for part in parts for line, value in part.items()}

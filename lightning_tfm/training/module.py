@@ -32,7 +32,7 @@ from lightning_tfm.training.schedule import learning_rate
 class TransformerModule(pl.LightningModule):
     """Trains `Transformer(experiment.model, V)`. `experiment` is at its true sizes, as a dataclass or its plain dict.
 
-    `backend` computes the steps: without one the formulas do, on any device (accel.choose knows faster ones).
+    `backend` computes the steps: without one the formulas do, on any device (accel/select.py knows faster ones).
     Optimisation is manual: Lightning's accumulation divides a short last window wrongly and knows no token counts.
     """
 
@@ -182,12 +182,4 @@ class TransformerModule(pl.LightningModule):
     def gather_lines(self) -> list[Line]:
         """All ranks' lines since the last call, in order. A collective."""
         local, self.lines = self.lines, {}
-        highest = self._reduce_max(max(local, default=-1))
-        return all_lines(local, highest + 1)
-
-    def _reduce_max(self, value: int) -> int:
-        if not (dist.is_available() and dist.is_initialized()):
-            return value
-        tensor = torch.tensor(value, device=self.device)
-        dist.all_reduce(tensor, dist.ReduceOp.MAX)
-        return int(tensor)
+        return all_lines(local)

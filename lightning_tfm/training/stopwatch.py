@@ -10,11 +10,11 @@ PARTS = ("forward", "backward", "optimizer")
 
 
 class Stopwatch(pl.Callback):
-    """Seconds by part; dropout masks belong to forward. On a GPU the marks are events of its stream, read once it has
-    passed them."""
+    """Adds to `seconds` by part; dropout masks belong to forward. On a GPU the marks are events of its stream, read
+    once it has passed them."""
 
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PARTS, 0.0)
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.seconds = seconds
         self.gpu = False
         self._last: Any = None
         self._laps: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []

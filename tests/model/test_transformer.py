@@ -283,7 +283,10 @@ FORMULAS = {
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_each_is_its_formula(name):
-    module, x = make_feed_forward(name, 6, 10).double(), torch.randn(2, 3, 6, dtype=torch.float64)
+    module, x = (
+        make_feed_forward(Model(feed_forward=name, d_model=6, d_ff=10)).double(),
+        torch.randn(2, 3, 6, dtype=torch.float64),
+    )
     gated = name in ("swiglu", "geglu")
     W, b = module.W_1.weight, module.W_1.bias
     if gated:

@@ -223,7 +223,10 @@ def test_attention_weights_are_dropped_after_the_softmax():
 
 @pytest.mark.parametrize("name", ["relu", "swiglu"])
 def test_feed_forwards_are_dropped_before_the_second_matrix(name):
-    module, x = make_feed_forward(name, 12, 30, P_ff=0.5).double(), torch.randn(2, 3, 12, dtype=torch.float64)
+    module, x = (
+        make_feed_forward(Model(feed_forward=name, d_model=12, d_ff=30, P_ff=0.5)).double(),
+        torch.randn(2, 3, 12, dtype=torch.float64),
+    )
     width = module.W_2.in_features
     W_1 = module.W_1(x)
     inner = F.relu(W_1) if name == "relu" else F.silu(W_1[..., :width]) * W_1[..., width:]

@@ -191,8 +191,8 @@ def stopped_at_20(e, root):
     def show(self, step, phase, force=False):
         shown(self, step, phase, force=True)
         if step == 19:
-            parts = self.tally.parts
-            self.tally.parts = {part: seconds + LONG_AGO for part, seconds in parts.items()}
+            for part in self.tally.parts:
+                self.tally.parts[part] += LONG_AGO
             os.kill(os.getpid(), signal.SIGTERM)
 
     RunCallback._show = show

@@ -87,7 +87,8 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
         )
     trained = Trained.open(folder, experiment)
     own = trained.module.experiment
-    how, text = own.evaluation, head_ablation.Some(trained.prepared.split(own.data.dev), options["lines"])
+    how, split = own.evaluation, trained.prepared.split(own.data.dev)
+    text = split.take(range(min(options["lines"] or len(split), len(split))))
 
     for what in dict.fromkeys(wanted):
         if what == "heads":

@@ -42,7 +42,7 @@ def sample_by_length(source_lengths: np.ndarray, target_lengths: np.ndarray, lim
 
 
 class LongText:
-    """As `prepared.Prepared`, with the lines of `data.long` that are scored by length as its one split."""
+    """As `dataset.Prepared`, with the lines of `data.long` that are scored by length as its one split."""
 
     def __init__(self, prepared: Prepared, data: Data):
         self.tokenizer, self.limit = prepared.tokenizer, data.training_length
@@ -64,13 +64,7 @@ class LongText:
         return chosen
 
     def split(self, name: str) -> EncodedText:
-        split = self._prepared.split(self._name)
-        source, target = split.source_text(), split.target_text()
-        return EncodedText(
-            [split.source(i) for i in self.lines],
-            [split.target(i) for i in self.lines],
-            [(source[i], target[i]) for i in self.lines],
-        )
+        return self._prepared.split(self._name).take(self.lines)
 
     def fingerprint(self, name: str) -> str:
         """sha256 over the text and which of its lines are scored, in which classes."""
