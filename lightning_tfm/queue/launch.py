@@ -24,6 +24,7 @@ from lightning_tfm.queue.view import View, follow
 from lightning_tfm.queue.wandb_mirror import mirror_to_wandb
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import MAY_BE_GONE, say
+from lightning_tfm.runs.record import RunRecord, read_record
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.search import Search
@@ -107,8 +108,10 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
     fetch(queue, job.root)
     if job.again and (found := queue.retry_once()):
         view.say(f"{job.study.name}: failed before, tried once more: {', '.join(found)}")
-    shared = job.resources.share_files
-    kept = (lambda name: RunFolder(job.root, name).finished()) if shared else (lambda name: True)
+
+    def kept(name: str) -> bool:  # a damaged record is not: its cell is run, and fails by name, the others train
+        return not job.resources.share_files or isinstance(read_record(RunFolder(job.root, name).result), RunRecord)
+
     queue.enqueue(cells, kept, optuna_params(job.study))
     for run in (run for state in queue.states() for run in state.cell.runs):
         link(job.folder, run)

@@ -20,7 +20,7 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.sampling import SearchTrials, trials_of
 from lightning_tfm.queue.storages.backends import OUTAGES
 from lightning_tfm.queue.view import View
-from lightning_tfm.runs.folder import RunFolder, read_json
+from lightning_tfm.runs.folder import REMEDY, RunFolder, read_json
 from lightning_tfm.runs.outcome import ending_of, in_a_line, outcome_of
 from lightning_tfm.runs.process.attempt import Task, become_run, run_attempt
 from lightning_tfm.runs.process.forking import (
@@ -306,7 +306,7 @@ class Pool:
                 return "finished", ""
             later = work.folder.scores(self._evaluation(work)) / f"{self.job.study.base.data.dev}.json"
             file = later if later.is_file() else work.folder.result
-            raise UserError(f"{file}: {record.reason}; remove the file, or the run with `runs remove`")
+            raise UserError(f"{file}: {record.reason}; {REMEDY}")
         run = RunState.of(work.folder.path)
         where = "" if run.step is None else f" at step {run.step}"
         if status < 0:
@@ -316,7 +316,7 @@ class Pool:
             hint = " (out of memory?)" if status == -signal.SIGKILL and not why else ""
             return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{why and ': '}{why}"
         unknown = f"exit code {status}{where}, see the log"
-        unknown = f"{work.folder.path}: {run.words}" if run.state == "damaged" else unknown
+        unknown = f"{work.folder.path}/{run.words}; {REMEDY}" if run.state == "damaged" else unknown
         return outcome_of(status), run.outcome.reason if run.outcome else unknown
 
     def _record(self, work: Work) -> bool:

@@ -36,6 +36,8 @@ GRACE = 120.0
 """seconds without a heartbeat after which a process that cannot be checked, or that is stopped, loses its run"""
 BEAT = 10.0
 """seconds between two heartbeats"""
+REMEDY = "remove the file, or the run with `runs remove`"
+"""for a record that is damaged"""
 
 
 class RunIsOwned(Exception):
@@ -100,7 +102,7 @@ class RunFolder:
         if isinstance(found, RunRecord):
             return found
         if found.damaged:
-            raise UserError(f"{self.result}: {found.reason}; remove the file, or the run with `runs remove`")
+            raise UserError(f"{self.result}: {found.reason}; {REMEDY}")
         return None
 
     def read_progress(self) -> Progress | None:
@@ -351,4 +353,4 @@ def _read_small(kind: type[Small], path: Path) -> Small | None:
     try:
         return read_small(kind, path)
     except ValueError as error:
-        raise UserError(f"{path}: {error}; remove the file, or the run with `runs remove`") from None
+        raise UserError(f"{path}: {error}; {REMEDY}") from None

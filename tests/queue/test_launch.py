@@ -154,6 +154,20 @@ def test_a_record_that_cannot_be_read_fails_its_own_cell_alone(tmp_path: Path, d
     assert {state.state for state in ended} == {"done"}
 
 
+def test_a_record_damaged_after_its_study_ended_fails_its_own_cell_and_the_others_train(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    study(tmp_path, fake, 2, workers=1)
+    record = RunFolder(tmp_path, make_cells(1)[0].training_hash).result
+    record.write_text('{"half": true}')
+    found = study(tmp_path, fake, 3, workers=1)
+    assert [state.state for state in found] == ["failed", "done", "done"] and str(record) in found[0].reason
+    assert f"{record}: " in shown(tmp_path) and "s: refused: r0/1; when the cause is gone" in shown(tmp_path)
+    record.unlink()
+    found = study(tmp_path, fake, 3, workers=1, again=True)
+    assert {state.state for state in found} == {"done"}
+    assert Counter(row for row, _ in fake.notes("ended")) == {"r0": 2, "r1": 1, "r2": 1}
+
+
 def test_a_finished_run_without_the_score_that_a_study_asks_for_fails_its_own_cell_alone(tmp_path: Path, monkeypatch):
     def values(self: Trials, record: RunRecord) -> tuple[float, ...]:
         return (value_of_aim(record, "dev/f1" if record.steps == 7 else "dev/ppl"),)
