@@ -5,7 +5,7 @@ follows from it. So the same command resumes after any stop, and two machines wi
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,48 +17,13 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storages.join import announce
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Row
-from lightning_tfm.study.sequential import BUDGET, FIRST, Course, Plan, late, looks_to_json, read_looks
+from lightning_tfm.study.sequential import Course, Options, following_seeds, looks_to_json, plan_of, read_looks
 from lightning_tfm.study.study import LOOKS, Ablation
 from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
 from lightning_tfm.watch.study_state import CellState
 
-Options = Mapping[str, int | None]
-"""first_seeds, max_seeds, max_runs"""
 Look = Callable[[Course, Ablation, Path, Sequence[int]], tuple[Course, str]]
 """a look at a study's runs (report/study_report.py:look): the course after it, and what it found in words"""
-
-
-def pool(listed: Sequence[int], most: int) -> list[int]:
-    """The seeds to take, in order: those of the sweep file, then the numbers after the highest."""
-    after = max(listed) + 1
-    return [*listed, *range(after, after + most)][:most]
-
-
-def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
-    """As given, or as the study began: p-values are corrected for it. Raises UserError where the two differ."""
-    first, most = options["first_seeds"], options["max_seeds"]
-    if before is None:
-        first = FIRST if first is None else first
-        return late(first, max(BUDGET, first) if most is None else most)
-    for name, value, fixed in (("first", first, before.plan.first), ("max", most, before.plan.budget)):
-        if value not in (None, fixed):
-            raise UserError(f"--{name}-seeds={value}: {where} began with {fixed}, and p-values are corrected for that")
-    return before.plan
-
-
-def reported_seeds(asked: Ablation, options: Options, root: Path) -> list[int]:
-    """All seeds that the looks may take. Raises UserError as `begin` does."""
-    folder = folder_of(root, asked.name)
-    return pool(asked.seeds, plan_of(options, read_looks(folder), folder / LOOKS).budget)
-
-
-def seeds_of(course: Course, study: Ablation, where: Path) -> list[int]:
-    """All seeds that a study's looks may take. Raises UserError where an earlier version did not write them down, and
-    they cannot be told from those taken."""
-    taken = study.seeds
-    if not course.seeds and taken != list(range(taken[0], taken[0] + len(taken))):
-        raise UserError(f"{where / LOOKS}: says not which seeds follow {taken[-1]}: type the sweep's command again")
-    return list(course.seeds) or pool(taken, course.plan.budget)
 
 
 def begin(asked: Ablation, options: Options, root: Path) -> Ablation:
@@ -69,7 +34,7 @@ def begin(asked: Ablation, options: Options, root: Path) -> Ablation:
     path = file_of(root, asked.name)
     before = read_looks(path.parent)
     plan = plan_of(options, before, path.parent / LOOKS)
-    seeds = pool(asked.seeds, plan.budget)
+    seeds = following_seeds(asked.seeds, plan.budget)
     names = [row.name for row in asked.rows]
     if before is not None:
         known = before.asked or before.looks[-1].seeds

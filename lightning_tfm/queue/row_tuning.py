@@ -20,8 +20,10 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.runs.rescored import read_as_scored
 from lightning_tfm.schema import infinite_as_text
+from lightning_tfm.study.preflight import check_trainable
 from lightning_tfm.study.row_tuning import FILE, TunedRow, at_edge
-from lightning_tfm.study.rows import Row
+from lightning_tfm.study.rows import Row, apply
+from lightning_tfm.study.settings import check_experiment
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import folder_of, save
 from lightning_tfm.yaml_files import read_word
@@ -38,8 +40,11 @@ class Tuning:
     seeds: list[int]
 
 
-def asked_tuning(text: str, seeds: list[int], study: Ablation) -> Tuning:
-    """What --tune requests for `study`. Raises UserError."""
+def tuning_of(text: str, seeds: list[int], study: Ablation, reported: Sequence[int]) -> Tuning:
+    """What --tune requests for `study`, every row checked at every value; its text is not needed yet.
+
+    `reported`: the seeds of its table. Raises UserError.
+    """
     key, equals, listed = text.partition("=")
     values = [read_word(object, value) for value in listed.split(",")] if listed else []
     if not equals or len(values) < 2:
@@ -50,14 +55,19 @@ def asked_tuning(text: str, seeds: list[int], study: Ablation) -> Tuning:
         raise UserError(f"--tune={text}: {key} is the same for all rows of a table; tune a field of model or training")
     for value in values:
         override(study.base, {key: value}, "--tune")
-    if both := sorted(set(seeds) & set(study.seeds)):
+    if both := sorted(set(seeds) & set(reported)):
         raise UserError(
             f"--tune-seeds: seed {both[0]} is also reported: a value chosen by a run flatters that run; choose "
             "other seeds"
         )
     if all(row.change for row in study.rows):
         raise UserError(f"--tune={text}: base is not among the rows, so there is nothing to compare tuned rows with")
-    return Tuning(key, values, seeds)
+    tuning = Tuning(key, values, seeds)
+    for row in variants(tuning, study.rows):
+        experiment = apply(study.base, row, seeds[0])
+        check_experiment(experiment, f"--tune={text}: row '{row.name}'")
+        check_trainable(experiment, f"--tune={text}: row '{row.name}'")
+    return tuning
 
 
 def variants(tuning: Tuning, rows: Sequence[Row]) -> list[Row]:

@@ -1,7 +1,7 @@
 """What a study would still take, before it runs: which runs exist, and what the others cost (`plan`)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,7 +13,7 @@ from lightning_tfm.queue.searches.sampling import draw
 from lightning_tfm.queue.storages.open import has_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.cell import Cell, predicted_cost
-from lightning_tfm.study.rows import Fingerprints, Row, RowData, apply, data_key
+from lightning_tfm.study.rows import Fingerprints, RowData, apply, data_key
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.sequential import check_fixed
 from lightning_tfm.study.study import Ablation
@@ -49,13 +49,11 @@ UNKNOWN = Fingerprints("", "")
 """of a text that is not here; no run has the resulting name"""
 
 
-def without_text(base: Experiment, name: str, rows: list[Row], seeds: list[int]) -> Ablation:
-    """The table whose text is elsewhere: its vocabularies have the most pieces allowed."""
-    changed = {data_key(row.change): apply(base, row).data.vocab_size for row in rows}
-    data = {key: RowData(UNKNOWN, V, "") for key, V in changed.items() if key}
-    V = base.data.vocab_size
-    study = Ablation(name=name, base=base, rows=rows, seeds=seeds, prints=UNKNOWN, V=V, store="", data=data)
-    return study.with_sources()
+def without_text(study: Ablation) -> Ablation:
+    """The table where its text is elsewhere: its vocabularies have the most pieces allowed."""
+    sizes = {data_key(row.change): apply(study.base, row).data.vocab_size for row in study.rows}
+    data = {key: RowData(UNKNOWN, V, "") for key, V in sizes.items() if key}
+    return replace(study, prints=UNKNOWN, V=study.base.data.vocab_size, data=data).with_sources()
 
 
 def longer(exact: Experiment, V: int, pieces: int) -> float:

@@ -19,6 +19,8 @@ FIRST, BUDGET = 5, 8
 LATE = (0.1, 0.2, 0.7)
 """shares of the level at the first look, at one in between and at the last"""
 NOT_ASKED = "not asked for: closed with fewer seeds"
+Options = Mapping[str, int | None]
+"""first_seeds, max_seeds, max_runs"""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,39 @@ def looks_to_json(course: Course) -> dict[str, Any]:
     plain = {"schema": 2, "first": plan.first, "budget": plan.budget, "sizes": plan.sizes, "shares": plan.shares}
     plain |= {"asked": course.asked, "looks": [look.seeds for look in course.looks]}
     return plain | ({"seeds": course.seeds} if course.seeds else {})
+
+
+def following_seeds(listed: Sequence[int], most: int) -> list[int]:
+    """The seeds to take, in order: those of the sweep file, then the numbers after the highest."""
+    after = max(listed) + 1
+    return [*listed, *range(after, after + most)][:most]
+
+
+def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
+    """As given, or as the study began: p-values are corrected for it. Raises UserError where the two differ."""
+    first, most = options["first_seeds"], options["max_seeds"]
+    if before is None:
+        first = FIRST if first is None else first
+        return late(first, max(BUDGET, first) if most is None else most)
+    for name, value, fixed in (("first", first, before.plan.first), ("max", most, before.plan.budget)):
+        if value not in (None, fixed):
+            raise UserError(f"--{name}-seeds={value}: {where} began with {fixed}, and p-values are corrected for that")
+    return before.plan
+
+
+def reported_seeds(asked: Ablation, options: Options, root: Path) -> list[int]:
+    """All seeds that the looks may take. Raises UserError as `plan_of`."""
+    folder = folder_of(root, asked.name)
+    return following_seeds(asked.seeds, plan_of(options, read_looks(folder), folder / LOOKS).budget)
+
+
+def seeds_of(course: Course, study: Ablation, where: Path) -> list[int]:
+    """All seeds that a study's looks may take. Raises UserError where an earlier version did not write them down, and
+    they cannot be told from those taken."""
+    taken = study.seeds
+    if not course.seeds and taken != list(range(taken[0], taken[0] + len(taken))):
+        raise UserError(f"{where / LOOKS}: says not which seeds follow {taken[-1]}: type the sweep's command again")
+    return list(course.seeds) or following_seeds(taken, course.plan.budget)
 
 
 def asked_cells(study: Study, root: Path) -> list[Cell]:

@@ -11,7 +11,6 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Claim, Queue
-from lightning_tfm.queue.rounds import seeds_of
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.time_estimate import Pace, measured_pace, text
 from lightning_tfm.queue.worker_options import EARLIER, FILE, command_line
@@ -20,7 +19,7 @@ from lightning_tfm.runs.record import Seconds, to_plain
 from lightning_tfm.study.cell import Cell, predicted_cost
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.search import Search
-from lightning_tfm.study.sequential import Course, late
+from lightning_tfm.study.sequential import Course, late, seeds_of
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import link, load
 from lightning_tfm.watch.time_left import duration

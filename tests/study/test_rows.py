@@ -140,7 +140,7 @@ def trained(monkeypatch):
 
 
 def test_every_row_takes_its_best_value_and_base_its_own(tmp_path: Path, trained, capsys) -> None:
-    tuning = row_tuning.asked_tuning(f"{KEY}=0.5,1.0,2.0", [11, 12], STUDY)
+    tuning = row_tuning.tuning_of(f"{KEY}=0.5,1.0,2.0", [11, 12], STUDY, STUDY.seeds)
     found = row_tuning.with_best_values(STUDY, tuning, tmp_path, Resources())
     assert found.base.training.lr_factor == 1.0 and found.seeds == [1, 2]
     assert [row.change for row in found.rows] == [{}, STUDY.rows[1].change | {KEY: 0.5}, STUDY.rows[2].change]
@@ -161,7 +161,7 @@ def test_every_row_takes_its_best_value_and_base_its_own(tmp_path: Path, trained
 def test_a_base_that_is_best_elsewhere_moves_all_rows_with_it(tmp_path: Path, trained, monkeypatch) -> None:
     monkeypatch.setitem(BEST, "base", 2.0)
     found = row_tuning.with_best_values(
-        STUDY, row_tuning.asked_tuning(f"{KEY}=1.0,2.0", [11], STUDY), tmp_path, Resources()
+        STUDY, row_tuning.tuning_of(f"{KEY}=1.0,2.0", [11], STUDY, STUDY.seeds), tmp_path, Resources()
     )
     assert found.base.training.lr_factor == 2.0
     assert [row.change.get(KEY) for row in found.rows] == [None, 1.0, 1.0], "what was best for them, not base's"
@@ -183,7 +183,7 @@ def test_a_base_that_is_best_elsewhere_moves_all_rows_with_it(tmp_path: Path, tr
 )
 def test_what_cannot_be_tuned_is_refused(text, seeds, message) -> None:
     with pytest.raises(UserError, match=message):
-        row_tuning.variants(row_tuning.asked_tuning(text, seeds, STUDY), ROWS)
+        row_tuning.tuning_of(text, seeds, STUDY, STUDY.seeds)
 
 
 @pytest.mark.parametrize("more, seed", [(["--max-seeds=6"], 6), (["--max-seeds=5"], 0), ([], 8), (["--seeds=1-2"], 0)])
@@ -207,7 +207,7 @@ def test_seeds_that_the_study_has_already_are_reported_too(tmp_path: Path, capsy
 
 def test_without_base_nothing_is_tuned() -> None:
     with pytest.raises(UserError, match="base is not among the rows"):
-        row_tuning.asked_tuning(f"{KEY}=1,2", [11], replace(STUDY, rows=ROWS[1:]))
+        row_tuning.tuning_of(f"{KEY}=1,2", [11], replace(STUDY, rows=ROWS[1:]), [1])
 
 
 PRINTED = {

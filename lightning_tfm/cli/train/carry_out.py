@@ -12,7 +12,7 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.worker_options import remember
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.search import Search
-from lightning_tfm.study.sequential import read_looks
+from lightning_tfm.study.sequential import read_looks, seeds_of
 from lightning_tfm.study.study import Ablation, Study
 from lightning_tfm.study.study_file import folder_of, load_as
 
@@ -71,7 +71,7 @@ def _table(
     course = read_looks(folder)
     try:
         if course is not None:
-            seeds = rounds.seeds_of(course, study, folder)
+            seeds = seeds_of(course, study, folder)
             states = rounds.rounds(course, study, seeds, options.get("max_runs"), root, resources, look)
         else:
             states = work(study, cells, root, resources, start=True)

@@ -11,17 +11,16 @@ from lightning_tfm.cli.study_options import (
     check_seed,
     each,
     name_at,
-    numbers,
     read_sweep_file,
     scales_of,
 )
 from lightning_tfm.cli.terminal import fit_width
-from lightning_tfm.cli.train.sweep import add_table_options, asked_cells, defined
+from lightning_tfm.cli.train.sweep import add_table_options, asked_cells, asked_table, asked_tuning
 from lightning_tfm.cli.train.tune import add_search_options, asked_search, pruning
 from lightning_tfm.errors import NotHere, UserError
 from lightning_tfm.gone import refuse
 from lightning_tfm.queue.resources import Resources, make_resources
-from lightning_tfm.queue.row_tuning import TUNE_SEEDS, asked_tuning, variants
+from lightning_tfm.queue.row_tuning import variants
 from lightning_tfm.study.cell import PIECES
 from lightning_tfm.study.match_compute import solved_lines
 from lightning_tfm.study.settings import Settings
@@ -91,22 +90,24 @@ def main(verb: str, argv: Sequence[str]) -> int:
             if asked[option]:
                 raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
         rows, seeds = asked_cells(sweep, settings)
-        from lightning_tfm.queue import time_estimate
-
         for line in solved_lines(settings.base, rows):
             print(line)
-        name = name_at(asked["name"] or sweep.name, scales)
+        study = asked_table(settings, name_at(asked["name"] or sweep.name, scales), rows, seeds)
+        tuning = asked_tuning(settings, study)
+
+        from lightning_tfm.queue import time_estimate
+        from lightning_tfm.queue.prepare_data_rows import on_this_machine
+
         try:
-            study = defined(settings, name, rows, seeds)
+            study = on_this_machine(study, settings.out, progress_of(study.name))
             cells = study.cells()
             time_estimate.check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
         except NotHere as error:
             lacking.append(str(error))
-            study = time_estimate.without_text(settings.base, name, rows, seeds)
+            study = time_estimate.without_text(study)
             cells = study.cells()
-        if asked["tune"]:
-            tuning = asked_tuning(asked["tune"], numbers(asked["tune_seeds"] or TUNE_SEEDS, "--tune-seeds"), study)
-            tried = replace(study, name=f"{name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
+        if tuning is not None:
+            tried = replace(study, name=f"{study.name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
             cells = tried.cells() + cells
     pace = time_estimate.Pace(asked["rate"]) if asked["rate"] else time_estimate.measured_pace(settings.out)
     at_once = resources.workers * (resources.cluster.jobs if resources.cluster else 1)

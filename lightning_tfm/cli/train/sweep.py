@@ -26,14 +26,14 @@ from lightning_tfm.cli.train.carry_out import carry_out
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources, make_resources
-from lightning_tfm.queue.row_tuning import TUNE_SEEDS, asked_tuning, with_best_values
+from lightning_tfm.queue.row_tuning import TUNE_SEEDS, Tuning, tuning_of, with_best_values
 from lightning_tfm.queue.worker_options import resumable
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.match_compute import solved_lines
 from lightning_tfm.study.preflight import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row, near_rows
-from lightning_tfm.study.sequential import BUDGET, FIRST, check_fixed
+from lightning_tfm.study.sequential import BUDGET, FIRST, check_fixed, reported_seeds
 from lightning_tfm.study.settings import Settings, check_experiment
 from lightning_tfm.study.study import Ablation, check_reference, without_hidden
 from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
@@ -71,10 +71,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return 0
     for line in settings.regime.lines if settings.regime else ():
         print(line, file=sys.stderr)
-    if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
-        raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")
-    if settings.verb["smoke"] and (key := (settings.verb["tune"] or "").partition("=")[0]) in SHORTENED:
-        raise UserError(f"--tune={settings.verb['tune']}: {key} is the same for all of a smoke test: leave --tune out")
     if sweep.metric != Sweep.metric:
         about = "is only for W&B; the table tests all that its runs are scored by regardless"
         print(f"{sweep.path}: metric {sweep.metric} {about}", file=sys.stderr)
@@ -85,10 +81,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     resources = make_resources(settings.verb, settings.hardware)
     precision = settings.base.training.precision
     check_precisions((row.change.get("training.precision", precision) for row in rows), resources)
-    name = name_at(asked["name"] or sweep.name, scales)
-    check_start(resources, folder_of(settings.out, name))
-    with resumable(settings.out, name, verb, argv, jobs=resources.cluster is not None):
-        return _run(settings, sweep, name, rows, seeds, resources)
+    study = asked_table(settings, name_at(asked["name"] or sweep.name, scales), rows, seeds)
+    tuning = asked_tuning(settings, study)
+    check_start(resources, folder_of(settings.out, study.name))
+    with resumable(settings.out, study.name, verb, argv, jobs=resources.cluster is not None):
+        return _run(settings, sweep, study, tuning, resources)
 
 
 def _ladder(verb: str, argv: Sequence[str], name: str, scales: Sequence[int], settings: Settings) -> int:
@@ -159,26 +156,35 @@ def only(sweep: Sweep, rows: list[Row], text: str) -> list[Row]:
     return [row for row in rows if row.name in (*names, base_of(rows))]
 
 
-def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> Ablation:
-    """The study, its data prepared. Raises UserError."""
-    from lightning_tfm.queue.prepare_data_rows import on_this_machine
-
+def asked_table(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> Ablation:
+    """The requested study; its text is not prepared yet. Raises UserError."""
     if file_of(settings.out, name).is_file():
         rows = without_hidden(rows, load_as(Ablation, settings.out, name))
-    study = Ablation(name=name, base=settings.base, rows=rows, seeds=seeds, prints=Fingerprints("", ""), V=1, store="")
-    return on_this_machine(study, settings.out, progress_of(name))
+    return Ablation(name=name, base=settings.base, rows=rows, seeds=seeds, prints=Fingerprints("", ""), V=1, store="")
 
 
-def _run(settings: Settings, sweep: Sweep, name: str, rows: list[Row], seeds: list[int], resources: Resources) -> int:
+def asked_tuning(settings: Settings, study: Ablation) -> Tuning | None:
+    """What --tune requests for a study, checked. Raises UserError."""
+    options, root = settings.verb, settings.out
+    if not options["tune"]:
+        if options["tune_seeds"] is not None:
+            raise UserError(f"--tune-seeds={options['tune_seeds']}: only with --tune")
+        return None
+    if options["smoke"] and (key := options["tune"].partition("=")[0]) in SHORTENED:
+        raise UserError(f"--tune={options['tune']}: {key} is the same for all of a smoke test: leave --tune out")
+    seeds = numbers(options["tune_seeds"] or TUNE_SEEDS, "--tune-seeds")
+    before = load_as(Ablation, root, study.name).seeds if file_of(root, study.name).is_file() else []
+    reported = reported_seeds(study, options, root) if options["seeds"] == "auto" else study.seeds
+    return tuning_of(options["tune"], seeds, study, [*reported, *before])
+
+
+def _run(settings: Settings, sweep: Sweep, study: Ablation, tuning: Tuning | None, resources: Resources) -> int:
+    from lightning_tfm.queue.prepare_data_rows import on_this_machine
+
     root, options = settings.out, settings.verb
-    study = replace(defined(settings, name, rows, seeds), title=sweep.title, question=sweep.question)
-    from lightning_tfm.queue import rounds
-
-    if options["tune"]:
-        apart = numbers(options["tune_seeds"] or TUNE_SEEDS, "--tune-seeds")
-        known = load_as(Ablation, root, name).seeds if file_of(root, name).is_file() else []
-        reported = rounds.reported_seeds(study, options, root) if options["seeds"] == "auto" else seeds
-        tuning = asked_tuning(options["tune"], apart, replace(study, seeds=[*reported, *known]))
+    study = replace(study, title=sweep.title, question=sweep.question)
+    study = on_this_machine(study, root, progress_of(study.name))
+    if tuning is not None:
         if (chosen := with_best_values(study, tuning, root, resources)) is None:
             return 0
         study = chosen
@@ -186,9 +192,11 @@ def _run(settings: Settings, sweep: Sweep, name: str, rows: list[Row], seeds: li
         print(f"{row} is {same}: one run for both at each seed, and not a comparison", file=sys.stderr)
     cells = study.cells()  # what is asked for; the saved study may hold further rows and seeds
     if options["seeds"] == "auto":
+        from lightning_tfm.queue import rounds
+
         study = rounds.begin(study, options, root)
     else:
-        check_fixed(name, root)
+        check_fixed(study.name, root)
         study = save(study, root)
     say_kept(study, sweep, settings)
     return carry_out(study, root, resources, options, cells)

@@ -20,7 +20,19 @@ from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.study_report import look, make
 from lightning_tfm.report.wording.claims import ClaimSummary, Finding
-from lightning_tfm.study.sequential import BUDGET, FIRST, Course, Look, Plan, late, linear, looks_to_json, read_looks
+from lightning_tfm.study.sequential import (
+    BUDGET,
+    FIRST,
+    Course,
+    Look,
+    Plan,
+    following_seeds,
+    late,
+    linear,
+    looks_to_json,
+    read_looks,
+    seeds_of,
+)
 from lightning_tfm.study.study_file import file_of, folder_of
 from tests.golden.synthetic import write_looks
 from tests.helpers.studies import summary, summary_row
@@ -187,7 +199,7 @@ class Trainer:
     def run(self, options=ASKED):
         study, folder = rounds.begin(self.study, options, self.made.root), self.made.root / "studies/made"
         course = read_looks(folder)
-        seeds = rounds.seeds_of(course, study, folder)
+        seeds = seeds_of(course, study, folder)
         return rounds.rounds(course, self.study, seeds, options["max_runs"], self.made.root, RESOURCES, look)
 
     @property
@@ -286,6 +298,6 @@ def test_what_would_break_the_correction_is_refused(trainer, generator):
 
 
 def test_seeds_are_the_files_and_then_those_after_them():
-    assert rounds.pool([11, 12], 4) == [11, 12, 13, 14]
-    assert rounds.pool([5, 1], 3) == [5, 1, 6]
-    assert rounds.pool([1, 2, 3], 2) == [1, 2]
+    assert following_seeds([11, 12], 4) == [11, 12, 13, 14]
+    assert following_seeds([5, 1], 3) == [5, 1, 6]
+    assert following_seeds([1, 2, 3], 2) == [1, 2]
