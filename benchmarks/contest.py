@@ -139,8 +139,8 @@ def _busy() -> float:
 
 def rows(players: list[Player], units: float, base: str) -> list[dict[str, Any]]:
     """What the table shows: units per second (median, least, most) and the ratio of medians to `base`."""
-    found = {player.entry.name: player for player in players}
-    reference = found[base].median() if base in found else None
+    by_name = {player.entry.name: player for player in players}
+    reference = by_name[base].median() if base in by_name else None
     return [
         {
             "name": name,
@@ -154,5 +154,5 @@ def rows(players: list[Player], units: float, base: str) -> list[dict[str, Any]]
             "seconds": [round(x, 4) for x in player.seconds],
             "parameters": player.facts.get("parameters"),
         }
-        for name, player in found.items()
+        for name, player in by_name.items()
     ]

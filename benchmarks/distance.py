@@ -54,21 +54,21 @@ class Planted:
         return text[0].upper() + text[1:] + "."
 
 
-def planted(data: Data) -> list[Planted]:
+def planted_pairs(data: Data) -> list[Planted]:
     """`SENTENCES` of each class, in the order of CLASSES."""
     train = {source for source, _ in Builtin(data.pairs, data.corpus_seed).lines("train")}
-    found: dict[str, list[Planted]] = {name: [] for name in CLASSES}
-    for pair in _drawn(data):
-        if all(len(pairs) == SENTENCES for pairs in found.values()):
-            return [pair for pairs in found.values() for pair in pairs]
+    by_class: dict[str, list[Planted]] = {name: [] for name in CLASSES}
+    for pair in _draws(data):
+        if all(len(pairs) == SENTENCES for pairs in by_class.values()):
+            return [pair for pairs in by_class.values() for pair in pairs]
         for name, (least, most) in CLASSES.items():
-            if least <= pair.distance <= most and len(found[name]) < SENTENCES and pair.source not in train:
-                found[name].append(pair)
+            if least <= pair.distance <= most and len(by_class[name]) < SENTENCES and pair.source not in train:
+                by_class[name].append(pair)
                 train.add(pair.source)
     raise AssertionError("the grammar never ends")
 
 
-def _drawn(data: Data) -> Iterator[Planted]:
+def _draws(data: Data) -> Iterator[Planted]:
     lexicon = Lexicon(data.corpus_seed)
     grammar = Grammar(lexicon, Draw("agreement", data.corpus_seed))
     times = {time[0] for time in lexicon.times}
@@ -103,12 +103,12 @@ def right(trained: Trained, pairs: list[Planted]) -> list[int]:
 def measure(root: Path) -> dict[str, Any]:
     """Right sentences of every run of the study `distance`: row, seed, a number for each class."""
     study = load_study("distance", root)
-    pairs, found = planted(study.study.base.data), dict[str, dict[str, list[int]]]()
+    pairs, right_of = planted_pairs(study.study.base.data), dict[str, dict[str, list[int]]]()
     for run in study.state().cells:
         for cell in run.cell.runs:
             trained = load_run(cell.training_hash[:16], root).trained
-            found.setdefault(cell.row, {})[str(cell.seed)] = right(trained, pairs)
-    return {"classes": [*CLASSES], "sentences": SENTENCES, "torch": torch.__version__, "right": found}
+            right_of.setdefault(cell.row, {})[str(cell.seed)] = right(trained, pairs)
+    return {"classes": [*CLASSES], "sentences": SENTENCES, "torch": torch.__version__, "right": right_of}
 
 
 def table(record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -49,17 +49,17 @@ def noise(rng: np.random.Generator, kind: str, R: int) -> np.ndarray:
 def false_effects(rng: np.random.Generator, kind: str, levels: tuple[int, ...]) -> list[bool]:
     """Whether the main effects, and the interactions, of a study hold a false one."""
     fields = {f"f{i}": list(range(n)) for i, n in enumerate(levels)}
-    found = factors.Factorial(fields, {c: str(c) for c in itertools.product(*fields.values())})
-    order, y_RS = list(found.rows), noise(rng, kind, math.prod(levels))
+    design = factors.Factorial(fields, {c: str(c) for c in itertools.product(*fields.values())})
+    order, y_RS = list(design.rows), noise(rng, kind, math.prod(levels))
     n_R = np.full(len(order), SEEDS)
-    v_R, df_R = factors._moderated(dict(zip(order, y_RS.tolist(), strict=True)), order, n_R)
+    v_R, df_R = factors._variances(dict(zip(order, y_RS.tolist(), strict=True)), order, n_R)
     effects = []
-    for what, words, coefficients in factors.contrasts(found):
+    for what, words, coefficients in factors.contrasts(design):
         c_R = np.array([coefficients.get(c, 0.0) for c in order])
         effects.append(
             factors._test_effects(Effect(what, "ppl", words, float(c_R @ y_RS.mean(1))), c_R, v_R / n_R, df_R, n_R)
         )
-    p = [(e.kind, e.p) for e in factors._corrected(effects)]
+    p = [(e.kind, e.p) for e in factors._with_p_corrected(effects)]
     return [any(x is not None and x < ALPHA for of, x in p if of == what) for what in ("main", "interaction")]
 
 
@@ -70,8 +70,8 @@ def false_comparison(rng: np.random.Generator, kind: str, rows: int) -> bool:
         y_RS = noise(rng, kind, rows + 1)
         d = statistics.compare(y_RS.mean(1), y_RS.var(1, ddof=1), n_R, statistics.SentenceNoise(zero_R, zero_R))
         sides.append(statistics.Estimate(d.estimate[1:], d.se[1:], d.df[1:]))
-    one, two = sides
-    return bool((benjamini_hochberg(difference_of(two, one).two_sided) < ALPHA).any())
+    first, second = sides
+    return bool((benjamini_hochberg(difference_of(second, first).two_sided) < ALPHA).any())
 
 
 def main() -> None:
@@ -88,8 +88,8 @@ def main() -> None:
         print(f"{kind:13}", end="")
         for i, levels in enumerate(((2, 2), (2, 2, 2), (3, 3), (4, 2))):
             rng = np.random.default_rng([SEED, k, i])
-            one, two = 100 * np.mean([false_effects(rng, kind, levels) for _ in range(N)], axis=0)
-            print(f"{one:7.1f} {two:5.1f}", end="", flush=True)
+            main, inter = 100 * np.mean([false_effects(rng, kind, levels) for _ in range(N)], axis=0)
+            print(f"{main:7.1f} {inter:5.1f}", end="", flush=True)
         for rows in (19, 5):
             rng = np.random.default_rng([SEED, k, rows])
             print(f"{100 * np.mean([false_comparison(rng, kind, rows) for _ in range(N)]):15.1f}", end="", flush=True)

@@ -49,7 +49,7 @@ class Calibration:
         return math.sqrt(float((self.errors**2).mean()))
 
     @property
-    def covered(self) -> int:
+    def coverage_count(self) -> int:
         return int((np.abs(self.errors) <= self.halves).sum())
 
     @property
@@ -58,7 +58,7 @@ class Calibration:
         return float((2 * self.halves + 2 / 0.1 * np.maximum(np.abs(self.errors) - self.halves, 0)).mean())
 
 
-def calibrated(x_R: np.ndarray, paper_R: np.ndarray) -> Calibration:
+def calibration(x_R: np.ndarray, paper_R: np.ndarray) -> Calibration:
     """`x_R` all zero: nothing differs."""
     errors, halves = [], []
     for r in range(len(x_R)):
@@ -87,7 +87,7 @@ def calibrations(reports: Sequence[Report], target: float) -> dict[str, Calibrat
     of_base = next(row.parameters for row in largest.rows if row.base)
     ways = {RULE: rows.prediction, ZERO: 0 * sizes, COUNT: -np.log(sizes / of_base)}
     ways |= {study: rows[f"{study} estimate"] for study in studies.reports}
-    return {by: calibrated(np.asarray(x, float), rows.paper.to_numpy()) for by, x in ways.items()}
+    return {by: calibration(np.asarray(x, float), rows.paper.to_numpy()) for by, x in ways.items()}
 
 
 def held_out(
@@ -122,7 +122,7 @@ def show_scaling(reports: Sequence[Report], target: float) -> None:
     )
     for by, way in ways.items():
         p = "" if by in (ZERO, COUNT) else f"{wilcoxon(way.errors**2 - ways[COUNT].errors ** 2).pvalue:.2g}"
-        print(f"{by:24} {way.factor:7.2f} {way.rms:6.1f} {way.covered:11} {way.score:15.1f} {p:>24}")
+        print(f"{by:24} {way.factor:7.2f} {way.rms:6.1f} {way.coverage_count:11} {way.score:15.1f} {p:>24}")
 
 
 def show_families(reports: Sequence[Report]) -> None:
@@ -145,10 +145,10 @@ def main() -> None:
     parser.add_argument("of", choices=["scaling", "meta-analysis"])
     parser.add_argument("studies", nargs="+", type=Path, help="folders, RESULTS/studies/NAME")
     parser.add_argument("--target", type=float, default=65.0, help="parameters of base in millions [65, the paper's]")
-    asked = parser.parse_args()
-    reports = [make(folder.resolve().name, folder.resolve().parents[1]) for folder in asked.studies]
-    if asked.of == "scaling":
-        show_scaling(reports, 1e6 * asked.target)
+    options = parser.parse_args()
+    reports = [make(folder.resolve().name, folder.resolve().parents[1]) for folder in options.studies]
+    if options.of == "scaling":
+        show_scaling(reports, 1e6 * options.target)
     else:
         show_families(reports)
 

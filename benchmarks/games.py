@@ -111,8 +111,8 @@ def _quality(player: Player, lines: list[list[int]], prepared, sizes: dict[str, 
     split = prepared.split(sizes["experiment"]["data"]["test"])
     texts = [""] * len(split)
     pieces = 0
-    for ids, found in zip(lines, player.answers, strict=True):
-        for i, row in zip(ids, found, strict=True):
+    for ids, answers in zip(lines, player.answers, strict=True):
+        for i, row in zip(ids, answers, strict=True):
             texts[i], pieces = prepared.tokenizer.decode(row), pieces + len(row)
     score = bleu(texts, split.target_text())
     speed = len(split) / player.median()

@@ -100,14 +100,14 @@ def studies(seed: int) -> Iterator[str]:
 def judged_false_at(y: np.ndarray, looks: Sequence[int]) -> np.ndarray:
     """Whether any row of the study has a verdict of a difference at each look, [looks, N]: a look reads the first seeds
     of all rows, and its corrected p are divided by its share of the level."""
-    found = [
+    hits = [
         (benjamini_hochberg(differences(y[..., :n]).p) / share < ALPHA).any(-1)
         for n, share in zip(looks, level_shares(looks), strict=True)
     ]
-    return np.array(found)
+    return np.array(hits)
 
 
-def looked(seed: int) -> Iterator[str]:
+def look_rates(seed: int) -> Iterator[str]:
     yield f"{STUDIES} studies per cell without any difference, looked at as `--looks` declares"
     yield "false: any row better or worse at any of the looks, in %; first: at the first look alone"
     yield ""
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the generator [1]")
     parser.add_argument("--streams", type=int, default=N_STREAMS)
     options = parser.parse_args()
-    made = {"studies": studies, "looks": looked, "streams": lambda seed: streams(seed, options.streams)}
+    made = {"studies": studies, "looks": look_rates, "streams": lambda seed: streams(seed, options.streams)}
     for line in made[options.what](options.seed):
         print(line, flush=True)
     command = f"python benchmarks/judge.py {options.what} --seed {options.seed}"

@@ -41,9 +41,9 @@ class Kind:
 
 
 def kinds() -> list[Kind]:
-    found = [Kind(n_t, rows, 3, 5) for n_t in (1, 2, 3, 5) for rows in (4, 21)]
+    varied = [Kind(n_t, rows, 3, 5) for n_t in (1, 2, 3, 5) for rows in (4, 21)]
     return (
-        found + [Kind(3, rows, rates, 5) for rates in (2, 5) for rows in (4, 21)] + [Kind(3, r, 3, 3) for r in (4, 21)]
+        varied + [Kind(3, rows, rates, 5) for rates in (2, 5) for rows in (4, 21)] + [Kind(3, r, 3, 3) for r in (4, 21)]
     )
 
 
@@ -79,8 +79,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=SEED)
-    asked = parser.parse_args()
-    N, seed = asked.studies, asked.seed
+    options = parser.parse_args()
+    N, seed = options.studies, options.seed
     print(
         f"benchmarks/tuned.py --studies {N}, seed {seed}; {date.today()}; python {platform.python_version()}, ", end=""
     )
@@ -94,8 +94,8 @@ def main() -> None:
     for i, kind in enumerate(kinds()):
         for k, (c, at, unequal) in enumerate(RESPONSES):
             rng = np.random.default_rng([seed, i, k])
-            found = np.array([study(rng, kind, c, at, unequal) for _ in range(N)])
-            before, after, width = 100 * found[:, 0].mean(), 100 * found[:, 1].mean(), found[:, 2].mean()
+            results = np.array([study(rng, kind, c, at, unequal) for _ in range(N)])
+            before, after, width = 100 * results[:, 0].mean(), 100 * results[:, 1].mean(), results[:, 2].mean()
             of = f"{kind.tuning_seeds:12}  {kind.rows:4}  {kind.rates:5}  {kind.seeds:5}"
             noise = "unequal" if unequal else "equal"
             print(f"{of}  {c:4.1f}  {at:4.2f}  {noise:9} {before:8.1f}  {after:15.1f}  {width:6.2f}", flush=True)

@@ -61,15 +61,15 @@ TAU = METRICS["ppl"].clear
 TABLE = Path(__file__).resolve().parent.parent / "experiments" / "results" / "miniature" / "table.json"
 
 
-def measured(path: Path = TABLE) -> np.ndarray:
+def miniature_sds(path: Path = TABLE) -> np.ndarray:
     """sd of log PPL and BLEU over seeds of every row of our miniature, base first: [2, rows]."""
     rows = sorted(json.loads(path.read_text(encoding="utf-8"))["rows"], key=lambda row: not row["base"])
-    found = []
+    sds = []
     for row in rows:
         ppl, bleu = (list(row[m]["by seed"].values()) for m in PRINTED)
         if len(ppl) > 1:
-            found.append((np.std([math.log(x) for x in ppl], ddof=1), np.std(bleu, ddof=1)))
-    return np.array(found).T
+            sds.append((np.std([math.log(x) for x in ppl], ddof=1), np.std(bleu, ddof=1)))
+    return np.array(sds).T
 
 
 def row_names(rows: int) -> list[str]:
@@ -157,7 +157,7 @@ def chunks(seed: int, N: int, rows: int, n: int, kind: str, shared: bool, table:
         yield studies(rng, kind, min(CHUNK, N - start), rows, n, shared, table)
 
 
-def judged(some: Studies, n_NR: np.ndarray) -> list[Differences]:
+def comparisons(some: Studies, n_NR: np.ndarray) -> list[Differences]:
     """The report's comparison of both metrics on the first n_NR[study, row] seeds of each row."""
     have = (np.arange(some.y.shape[-1]) < n_NR[..., None])[:, None]
     count = n_NR[:, None]
@@ -208,10 +208,10 @@ class Outcome:
     @property
     def any(self) -> dict[str, np.ndarray]:
         """Whether a study holds a false verdict, were there no difference."""
-        found = {"claims": self.claims}
+        hits = {"claims": self.claims}
         for m, name in enumerate(PRINTED):
-            found |= {f"BH {name}": self.bh[:, m].any(-1), f"Holm {name}": self.holm[:, m].any(-1)}
-        return found
+            hits |= {f"BH {name}": self.bh[:, m].any(-1), f"Holm {name}": self.holm[:, m].any(-1)}
+        return hits
 
 
 def one_look(some: Studies, n: int, names: Sequence[str]) -> Outcome:
@@ -230,7 +230,7 @@ def looks(some: Studies, plan: Plan, names: Sequence[str], hopeless: float = HOP
             more = ~closed
             more[:, 0] = more[:, 1:].any(1)  # base goes with the rows that are open
             n = np.where(more, plan.sizes[look], n)
-        last = judged(some, n)
+        last = comparisons(some, n)
         p = np.stack([d.p for d in last], axis=1)
         bh |= benjamini_hochberg(p) < ALPHA * share
         by_holm |= holm(p) < ALPHA * share
@@ -254,8 +254,8 @@ def coverage(both: list[Differences], level: float) -> float:
 
 def bound(hits: np.ndarray) -> tuple[float, float]:
     """95 % interval of a rate (Clopper and Pearson)."""
-    found = stats.binomtest(int(hits.sum()), len(hits)).proportion_ci(0.95, "exact")
-    return float(found.low), float(found.high)
+    interval = stats.binomtest(int(hits.sum()), len(hits)).proportion_ci(0.95, "exact")
+    return float(interval.low), float(interval.high)
 
 
 def rate(hits: np.ndarray) -> str:
@@ -291,14 +291,14 @@ def null_studies(N: int, plan: Plan, table: np.ndarray) -> None:
     worst: dict[tuple[str, str, bool], float] = {}
     for rows, kind, shared in cells():
         for n in (3, 5, "auto"):
-            found = [
+            outcomes = [
                 one_look(some, n, row_names(rows)) if isinstance(n, int) else looks(some, plan, row_names(rows))
                 for some in chunks(
                     1 if n == "auto" else 2, N, rows, plan.budget if n == "auto" else int(n), kind, shared, table
                 )
             ]
-            hits = {name: np.concatenate([one.any[name] for one in found]) for name in FAMILIES}
-            cover = 100 * float(np.mean([coverage(one.last, one.level) for one in found]))
+            hits = {name: np.concatenate([outcome.any[name] for outcome in outcomes]) for name in FAMILIES}
+            cover = 100 * float(np.mean([coverage(outcome.last, outcome.level) for outcome in outcomes]))
             words = "".join(f"{rate(hits[name]):>10}" for name in FAMILIES)
             print(f"{rows:4} {n:>4}  {kind:13}  {'yes' if shared else 'no':6} {words}   {cover:.1f} %", flush=True)
             for name, hit in hits.items():
@@ -335,8 +335,8 @@ def plateau_studies(N: int, table: np.ndarray) -> None:
             for kind in ("equal", "measured", "t3", "lognormal", "correlated", *MODES):
                 hits, fires = [], []
                 for some in chunks(16, N, rows, plan.budget, kind, True, table):
-                    found = looks(some, plan, row_names(rows)).any
-                    hits.append(found["BH ppl"] | found["claims"])
+                    hit_by = looks(some, plan, row_names(rows)).any
+                    hits.append(hit_by["BH ppl"] | hit_by["claims"])
                     fires.append(split(some.y) > edge)
                 hit, fire = np.concatenate(hits), np.concatenate(fires)
                 words = "".join(f"{100 * x.mean():9.2f}" for x in (hit, fire, hit & ~fire))
@@ -362,11 +362,11 @@ def false_to_reference(N: int, rows: int, n: int, kind: str, table: np.ndarray, 
 
     `chosen`: the best row once its scores are seen, instead of one that was named beforehand.
     """
-    found = []
+    outcomes = []
     for some in chunks(14, N, rows, n, kind, True, table):
         row_N = best_row(some) if chosen else np.ones(len(some.y), dtype=int)
-        found.append(one_look(against(some, row_N), n, row_names(rows)).any)
-    return {name: np.concatenate([one[name] for one in found]) for name in FAMILIES[1:]}
+        outcomes.append(one_look(against(some, row_N), n, row_names(rows)).any)
+    return {name: np.concatenate([one[name] for one in outcomes]) for name in FAMILIES[1:]}
 
 
 def references(N: int, table: np.ndarray) -> None:
@@ -451,15 +451,15 @@ def main() -> None:
     parser.add_argument("--references", action="store_true", help="only the part on other references than base")
     parser.add_argument("--plateaus", action="store_true", help="only the part on bimodal seeds")
     parser.add_argument("--null", action="store_true", help="only the studies without a difference")
-    asked = parser.parse_args()
-    N, table = asked.studies, measured()
-    if asked.references:
+    options = parser.parse_args()
+    N, table = options.studies, miniature_sds()
+    if options.references:
         return references(N, table)
     print(f"benchmarks/verdicts.py --studies {N}; {date.today()}; python {platform.python_version()}, ", end="")
     print(f"numpy {np.__version__}, scipy {scipy.__version__}; {platform.machine()}, one thread")
-    if asked.plateaus:
+    if options.plateaus:
         return plateau_studies(N, table)
-    if asked.null:
+    if options.null:
         return null_studies(N, late(FIRST, BUDGET), table)
     print("CAUTION and CERTAIN were chosen on simulated studies of the kind below, with other random numbers.\n")
     null_studies(N, late(FIRST, BUDGET), table)

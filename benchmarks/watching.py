@@ -32,10 +32,10 @@ def dashboard(options: Namespace) -> None:
     with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as own:
         thousand(Path(root), options.runs)
         with _serving(root, own) as (address, pid, seconds):
-            found = {"seconds until it answers": seconds} | _measured(address, Path(root), pid)
+            found = {"seconds until it answers": seconds} | _page_numbers(address, Path(root), pid)
         with _serving(root, own) as (address, pid, seconds):
-            _timed(f"{address}/")
-            found |= {"second start, processor until the first page, s": _used(pid)}
+            _fetch_time(f"{address}/")
+            found |= {"second start, processor until the first page, s": _cpu_seconds(pid)}
     body = [[name, f"{value:.3g}"] for name, value in found.items()]
     notes = [
         f"{options.runs} runs in tables and a search, some of them running; medians of {TURNS}",
@@ -63,20 +63,20 @@ def _serving(root: str, own: str) -> Iterator[tuple[str, int, float]]:
         server.wait()
 
 
-def _measured(address: str, root: Path, pid: int) -> dict[str, float]:
-    found = {"first page, everything read for the first time, s": _timed(f"{address}/")[0]}
-    found |= {"processor until then, s": _used(pid)}
-    times, size = zip(*(_timed(f"{address}/") for _ in range(TURNS)), strict=True)
-    found |= {"page, s": statistics.median(times), "page as it is sent, KB": size[0] / 1e3}
+def _page_numbers(address: str, root: Path, pid: int) -> dict[str, float]:
+    numbers = {"first page, everything read for the first time, s": _fetch_time(f"{address}/")[0]}
+    numbers |= {"processor until then, s": _cpu_seconds(pid)}
+    times, size = zip(*(_fetch_time(f"{address}/") for _ in range(TURNS)), strict=True)
+    numbers |= {"page, s": statistics.median(times), "page as it is sent, KB": size[0] / 1e3}
     tag = json.loads(gzip.decompress(_get(f"{address}/news?since=0")))["tag"]
-    found["a condition over all runs, ms"] = 1000 * statistics.median(
-        _timed(f"{address}/runs?where=d_model+%3E+32+and+ppl+%3C+2.2&columns=lr_factor")[0] for _ in range(TURNS)
+    numbers["a condition over all runs, ms"] = 1000 * statistics.median(
+        _fetch_time(f"{address}/runs?where=d_model+%3E+32+and+ppl+%3C+2.2&columns=lr_factor")[0] for _ in range(TURNS)
     )
     waited = []
     for _ in range(TURNS):
         time.sleep(1.1)  # the folder is looked at once a second at most
-        waited.append(_timed(f"{address}/news?since={tag}", tag)[0])
-    found["poll, nothing new, ms"] = 1000 * statistics.median(waited)
+        waited.append(_fetch_time(f"{address}/news?since={tag}", tag)[0])
+    numbers["poll, nothing new, ms"] = 1000 * statistics.median(waited)
     running = [path.parent.parent for path in root.glob("runs/*/attempts/0001.beat")]
     fresh = []
     for turn in range(TURNS):
@@ -84,13 +84,13 @@ def _measured(address: str, root: Path, pid: int) -> dict[str, float]:
             with (folder / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps({"step": 1990 + turn, "dev_ppl": 2.0 - turn / 100}) + "\n")
         time.sleep(1.1)
-        fresh.append(_timed(f"{address}/news?since={tag}")[0])
-    found[f"poll, {len(running)} runs went on, ms"] = 1000 * statistics.median(fresh)
-    found["resident memory of the server, MiB"] = _status(pid, "VmRSS") / 1024
-    found |= _browser(address, pid)
-    found["the most it ever had, MiB"] = _status(pid, "VmHWM") / 1024
-    found["processor with no page open, %"] = _busy(pid)
-    return found
+        fresh.append(_fetch_time(f"{address}/news?since={tag}")[0])
+    numbers[f"poll, {len(running)} runs went on, ms"] = 1000 * statistics.median(fresh)
+    numbers["resident memory of the server, MiB"] = _status(pid, "VmRSS") / 1024
+    numbers |= _browser(address, pid)
+    numbers["the most it ever had, MiB"] = _status(pid, "VmHWM") / 1024
+    numbers["processor with no page open, %"] = _busy(pid)
+    return numbers
 
 
 def _browser(address: str, pid: int) -> dict[str, float]:
@@ -135,7 +135,7 @@ def _get(url: str, tag: str = "") -> bytes:
         return b""
 
 
-def _timed(url: str, tag: str = "") -> tuple[float, int]:
+def _fetch_time(url: str, tag: str = "") -> tuple[float, int]:
     began = time.perf_counter()
     content = _get(url, tag)
     return time.perf_counter() - began, len(content)
@@ -148,12 +148,12 @@ def _status(pid: int, key: str) -> int:
 
 
 def _busy(pid: int) -> float:
-    before = _used(pid)
+    before = _cpu_seconds(pid)
     time.sleep(IDLE)
-    return 100 * (_used(pid) - before) / IDLE
+    return 100 * (_cpu_seconds(pid) - before) / IDLE
 
 
-def _used(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     """Seconds of processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

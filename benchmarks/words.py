@@ -30,7 +30,7 @@ from datetime import date
 import numpy as np
 import scipy
 
-from benchmarks.verdicts import FULL, SETTINGS, chunks, judged, measured, paper_effects, true_effects
+from benchmarks.verdicts import FULL, SETTINGS, chunks, comparisons, miniature_sds, paper_effects, true_effects
 from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report.stats.evidence import Evidence, significance_fields
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
@@ -87,7 +87,7 @@ def simulate(N: int, kind: str, scale: float, n: int, full_size: bool, table: np
         M, theirs = len(some.y), paper_effects()
         here = true_effects(rng, M, scale)
         prints = theirs + rng.standard_normal(here.shape) * (TAU / 2)[:, None]
-        for m, d in enumerate(judged(some.plus(here), np.full((M, 20), n))):
+        for m, d in enumerate(comparisons(some.plus(here), np.full((M, 20), n))):
             numbers = significance_fields(d, d.p, prints[:, m], TAU[m], 1.0)
             false = np.zeros((2, M), dtype=bool)
             for i, r in np.ndindex(M, 20):
@@ -97,20 +97,20 @@ def simulate(N: int, kind: str, scale: float, n: int, full_size: bool, table: np
                 e = Evidence(estimate=float(d.estimate[i, r]), n=n, n_base=n, **mine)
                 delta, pi, printed = here[i, m, r], theirs[m, r], float(prints[i, m, r])
                 for k, paper in enumerate((printed, None)):
-                    found = judge(e, paper, PRINTED[m], full_size)
-                    if k and not (found.word.found or found.word == Verdict.EQUAL):
+                    verdict = judge(e, paper, PRINTED[m], full_size)
+                    if k and not (verdict.word.found or verdict.word == Verdict.EQUAL):
                         continue
-                    fine = is_true(found.word, e.estimate, delta, pi, printed, TAU[m])
-                    said[m][found.word, bool(fine)] += 1
+                    fine = is_true(verdict.word, e.estimate, delta, pi, printed, TAU[m])
+                    said[m][verdict.word, bool(fine)] += 1
                     false[k, i] |= not fine
-                    if m == 0 and k == 0 and found.word.found and abs(printed) > TAU[m] and delta * printed > 0:
+                    if m == 0 and k == 0 and verdict.word.found and abs(printed) > TAU[m] and delta * printed > 0:
                         factors.append(float(e.estimate) / delta)
             wrong[m] += false.sum(1)
     return Said(said, wrong, factors)
 
 
-def show(name: str, N: int, kind: str, found: Said) -> None:
-    said, wrong, factors = found.counts, found.wrong, found.factors
+def show(name: str, N: int, kind: str, words: Said) -> None:
+    said, wrong, factors = words.counts, words.wrong, words.factors
     print(f"\n{name} (noise: {kind}; {N} studies)")
     for word in Verdict:
         parts = []
@@ -126,31 +126,31 @@ def show(name: str, N: int, kind: str, found: Said) -> None:
     print(f"  factor: {np.median(factors):.2f} (5-95 %: {low:.2f}-{high:.2f})", flush=True)
 
 
-def planted(N: int, n: int, table: np.ndarray) -> None:
+def factors_of_planted(N: int, n: int, table: np.ndarray) -> None:
     """d / delta among the rows found, where ten of them differ by two standard deviations of one training."""
-    ratio, found = [], 0
+    ratio, discoveries = [], 0
     for some in chunks(25, N, 19, n, "equal", False, table):
         signs = 2.0 * (np.arange(20) % 2)
         effect = signs * some.sd[:, :1, :]
-        d = judged(some.plus(np.concatenate([effect, 0 * effect], axis=1)), np.full((len(some.y), 20), n))[0]
+        d = comparisons(some.plus(np.concatenate([effect, 0 * effect], axis=1)), np.full((len(some.y), 20), n))[0]
         hit = (benjamini_hochberg(d.p) < ALPHA) & (signs > 0)
-        found += hit.sum()
+        discoveries += hit.sum()
         ratio += (d.estimate[hit] / effect[:, 0][hit]).tolist()
-    middle, share = np.median(ratio), 100 * found / (10 * N)
+    middle, share = np.median(ratio), 100 * discoveries / (10 * N)
     print(f"  {n} seeds: {share:4.0f} % found, mean factor {np.mean(ratio):.2f}, median {middle:.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=500)
-    N, table = parser.parse_args().studies, measured()
+    N, table = parser.parse_args().studies, miniature_sds()
     print(f"benchmarks/words.py --studies {N}; {date.today()}; python {platform.python_version()}, ", end="")
     print(f"numpy {np.__version__}, scipy {scipy.__version__}; seeds 24 and 25; one thread")
     for name, *setting in SETTINGS:
         show(name, N, setting[0], simulate(N, *setting, table))
     print("\nBias of d / P among the rows found: 19 rows, ten of which differ by 2 standard deviations")
     for n in (3, 5):
-        planted(N, n, table)
+        factors_of_planted(N, n, table)
 
 
 if __name__ == "__main__":

@@ -53,12 +53,12 @@ Row = tuple[float, bool, bool, float]
 """(m, covered, a bound, upper / lower)"""
 
 
-def study(rng: np.random.Generator, n: int, kind: str, unequal: bool, kept: float) -> list[Row]:
+def study(rng: np.random.Generator, n: int, kind: str, unequal: bool, share: float) -> list[Row]:
     """Every row. `kept`: share of the variance that a seed keeps to the end."""
     V, m_R = len(STEPS), np.array([1.0, *np.repeat(TRUE, 4)])
     sd_R = SD * np.exp(0.5 * rng.standard_normal(ROWS) * unequal)
     scale_V = np.interp(np.log(STEPS), np.log(STEPS[[0, 3]]), [EARLY, 1.0])
-    own = math.sqrt(kept) * noise(rng, (ROWS, n, 1), kind) + math.sqrt(1 - kept) * noise(rng, (ROWS, n, V), kind)
+    own = math.sqrt(share) * noise(rng, (ROWS, n, 1), kind) + math.sqrt(1 - share) * noise(rng, (ROWS, n, V), kind)
     truth_RV = true_curve(np.log(STEPS)[None] + np.log(m_R)[:, None])
     y_RSV = truth_RV[:, None] + sd_R[:, None, None] * scale_V * own
     ends_RS, n_R = y_RSV[..., -1], np.full(ROWS, n)
@@ -66,15 +66,15 @@ def study(rng: np.random.Generator, n: int, kind: str, unequal: bool, kept: floa
     d = statistics.compare(ends_RS.mean(1), ends_RS.var(1, ddof=1), n_R, nothing)
     low_R, high_R = d.interval()
     curves = [MeanCurve(np.log(STEPS), y) for y in y_RSV.mean(1)]
-    found = []
+    rows = []
     for r in range(1, ROWS):
-        one = multiplier(curves[0], curves[r], float(high_R[r] - low_R[r]) / 2)
-        low, high = one.lower, one.upper
-        bound = one.estimate is None
+        multiple = multiplier(curves[0], curves[r], float(high_R[r] - low_R[r]) / 2)
+        low, high = multiple.lower, multiple.upper
+        bound = multiple.estimate is None
         inside = (low is None or low <= m_R[r]) and (high is None or m_R[r] <= high)
         ratio = math.nan if bound or low is None or high is None else high / low
-        found.append((float(m_R[r]), inside, bound, ratio))
-    return found
+        rows.append((float(m_R[r]), inside, bound, ratio))
+    return rows
 
 
 def main() -> None:
@@ -91,12 +91,12 @@ def main() -> None:
         for kind in ("normal", "t3"):
             for unequal in (False, True):
                 for kept in (0.3, 0.8):
-                    found = [one for _ in range(count) for one in study(rng, n, kind, unequal, kept)]
+                    rows = [row for _ in range(count) for row in study(rng, n, kind, unequal, kept)]
                     cells = []
                     for m in TRUE:
-                        of_m = [(inside, bound, ratio) for true, inside, bound, ratio in found if true == m]
-                        inside, bound = (100 * float(np.mean([one[i] for one in of_m])) for i in (0, 1))
-                        wide = float(np.nanmedian([one[2] for one in of_m]))
+                        of_m = [(inside, bound, ratio) for true, inside, bound, ratio in rows if true == m]
+                        inside, bound = (100 * float(np.mean([row[i] for row in of_m])) for i in (0, 1))
+                        wide = float(np.nanmedian([row[2] for row in of_m]))
                         cells.append(f"{inside:7.1f} ({bound:4.1f}) × {wide:5.2f}")
                     spread = "unequal" if unequal else "equal"
                     print(f"{n:<7}{kind:8}{spread:10}{kept:<5g}" + "".join(f"{cell:>22}" for cell in cells), flush=True)

@@ -77,10 +77,10 @@ def decode(folder: Path, sizes: dict[str, Any]):
     def translate(number: int) -> list[list[int]]:
         source = np.load(folder / f"translate-{number}.npz")["source"]
         rows = [[tokens[x] for x in row if x != PAD] for row in source.tolist()]
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             rows, beam_size=4, length_penalty=0.6, max_decoding_length=source.shape[1] + 50, max_batch_size=0
         )
-        return [[numbers[token] for token in result.hypotheses[0]] for result in found]
+        return [[numbers[token] for token in result.hypotheses[0]] for result in results]
 
     return translate, {}
 

@@ -102,7 +102,7 @@ def decode(folder: Path, sizes: dict[str, Any], early: bool | str):
     @torch.no_grad()
     def translate(number: int) -> list[list[int]]:
         source, limit = sources(folder, number)
-        found = model.generate(
+        ids = model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),
             num_beams=4,
@@ -111,7 +111,7 @@ def decode(folder: Path, sizes: dict[str, Any], early: bool | str):
             max_new_tokens=limit,
             do_sample=False,
         )
-        return [[x for x in row if x not in (PAD, BOS, EOS)] for row in found.tolist()]
+        return [[x for x in row if x not in (PAD, BOS, EOS)] for row in ids.tolist()]
 
     return translate, {}
 

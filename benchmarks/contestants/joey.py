@@ -117,8 +117,8 @@ def decode(folder: Path, sizes: dict[str, Any]):
         source, limit = sources(folder, number)
         mask = (source != PAD).unsqueeze(1)
         memory, _, _, _ = model(return_type="encode", src=source, src_length=(source != PAD).sum(1), src_mask=mask)
-        found, _, _ = beam_search(model, 4, memory, None, mask, limit, 0.6)
-        rows = [row.tolist() for row in torch.as_tensor(found)]
+        ids, _, _ = beam_search(model, 4, memory, None, mask, limit, 0.6)
+        rows = [row.tolist() for row in torch.as_tensor(ids)]
         return [[x for x in row if x not in (PAD, EOS)] for row in rows]
 
     return translate, {}

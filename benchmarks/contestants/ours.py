@@ -72,8 +72,8 @@ def decode(folder: Path, sizes: dict, packed: bool = False):
 
     def translate(number: int) -> list[list[int]]:
         source_BS, _ = sources(folder, number)
-        found = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len)
-        return [best[0].pieces for best in found]
+        hypotheses = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len)
+        return [best[0].pieces for best in hypotheses]
 
     return translate, {}
 

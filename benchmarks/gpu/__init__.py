@@ -65,7 +65,7 @@ def run(names: list[str], out: Path, seconds: float, tiny: bool) -> int:
         if left < 5:
             record["stages"][name] = {"ended": "not begun: the minutes are used up", "found": []}
         else:
-            record["stages"][name] = one(name, out, min(left, STAGES[name][0]), tiny)
+            record["stages"][name] = run_stage(name, out, min(left, STAGES[name][0]), tiny)
         write_atomic(path, to_json(record))
         stage = record["stages"][name]
         print(f"{name}: {stage['ended']}, {len(stage['found'])} lines", flush=True)
@@ -74,18 +74,18 @@ def run(names: list[str], out: Path, seconds: float, tiny: bool) -> int:
     return int(any(stage["ended"] != "whole" for stage in record["stages"].values()))
 
 
-def one(name: str, out: Path, seconds: float, tiny: bool) -> dict[str, Any]:
+def run_stage(name: str, out: Path, seconds: float, tiny: bool) -> dict[str, Any]:
     """Run a stage; its lines are kept however it ends."""
     lines, log = out / f"{name}.jsonl", out / f"{name}.log"
     lines.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.gpu.stages", name, str(out), *["--tiny"] * tiny]
     began = time.monotonic()
-    with log.open("w") as said:
+    with log.open("w") as output:
         try:
             environment = {**os.environ, "PYTHONUNBUFFERED": "1"} | ({"OMP_NUM_THREADS": "1"} if tiny else {})
-            code = subprocess.run(command, stdout=said, stderr=said, env=environment, timeout=seconds).returncode
+            code = subprocess.run(command, stdout=output, stderr=output, env=environment, timeout=seconds).returncode
             ended = "whole" if code == 0 else f"exit code {code}, see {log.name}"
         except subprocess.TimeoutExpired:
             ended = f"stopped after {seconds:.0f} seconds"
-    found = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
-    return {"ended": ended, "seconds": round(time.monotonic() - began, 1), "found": found}
+    results = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    return {"ended": ended, "seconds": round(time.monotonic() - began, 1), "found": results}

@@ -54,9 +54,9 @@ class Place:
         """Of one timing."""
         return 0.3 if self.tiny else 8.0
 
-    def say(self, what: str, **found: Any) -> None:
+    def say(self, what: str, **values: Any) -> None:
         """One line of the stage's result, on the disk at once."""
-        line = json.dumps({"what": what, **found})
+        line = json.dumps({"what": what, **values})
         with (self.out / f"{self.name}.jsonl").open("a") as file:
             file.write(line + "\n")
         print(line)
@@ -80,15 +80,15 @@ class Place:
 
     def clock(self, work: Callable[[], object], seconds: float | None = None) -> float:
         """Median seconds of `work`, after two calls that are not counted."""
-        found: list[float] = []
+        seconds_taken: list[float] = []
         end = time.perf_counter() + (self.seconds / 4 if seconds is None else seconds)
-        while len(found) < 5 or time.perf_counter() < end:
+        while len(seconds_taken) < 5 or time.perf_counter() < end:
             self.wait()
             began = time.perf_counter()
             work()
             self.wait()
-            found.append(time.perf_counter() - began)
-        return statistics.median(found[2:])
+            seconds_taken.append(time.perf_counter() - began)
+        return statistics.median(seconds_taken[2:])
 
 
 class News:
@@ -237,7 +237,7 @@ def pace(
     pairs = AttentionPairs(round(S * mean[0]), round(T * mean[1]), round(T * mean[0]))
     flops = training_flops(work.experiment.model, work.V, S, T, pairs)
     wall = watch.seconds / watch.steps
-    found = {
+    record = {
         "target_tokens_per_second": round(T / watch.seconds),
         "ms_step": round(1e3 * wall, 3),
         "steps": watch.steps,
@@ -247,7 +247,7 @@ def pace(
         "ran": backends_used(module),
     }
     if place.gpu:
-        found["device_ms_step"] = round(1e3 * watch.device_seconds, 3)
-        found["device_busy"] = round(watch.device_seconds / wall, 3)
-        found["peak_GiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
-    return found
+        record["device_ms_step"] = round(1e3 * watch.device_seconds, 3)
+        record["device_busy"] = round(watch.device_seconds / wall, 3)
+        record["peak_GiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+    return record

@@ -116,20 +116,20 @@ def exact(place: Place) -> None:
     failed = 0
     for check in checks:
         try:
-            found = check(place)
+            result = check(place)
         except Exception:
             traceback.print_exc()
-            found = {"passed": False, "why": traceback.format_exc().splitlines()[-1][:300]}
-        failed += found.get("passed") is False
-        place.say(check.__name__.replace("_", " "), **found)
-    for name, model in attended(place).items():
+            result = {"passed": False, "why": traceback.format_exc().splitlines()[-1][:300]}
+        failed += result.get("passed") is False
+        place.say(check.__name__.replace("_", " "), **result)
+    for name, model in attention_models(place).items():
         for kind in ("bfloat16", "float32"):
             place.say("attention", row=name, dtype=kind, backends=attention_backends(model, place.device, kind))
     if failed:
         raise SystemExit(f"{failed} checks failed")
 
 
-def attended(place: Place) -> dict[str, Model]:
+def attention_models(place: Place) -> dict[str, Model]:
     """The heads of the paper's rows, and the schemes."""
     m = Model()
     rows = {f"h{h}": replace(m, h=h, d_k=512 // h, d_v=512 // h) for h in (8, 1, 4, 16, 32)}
@@ -138,7 +138,7 @@ def attended(place: Place) -> dict[str, Model]:
     return dict(list(rows.items())[:: 4 if place.tiny else 1])
 
 
-def checked(place: Place, **training: Any) -> Work:
+def small_work(place: Place, **training: Any) -> Work:
     """A model small enough for a CPU beside it; smooth, for a ReLU near 0 within rounding moves every gradient."""
     model = Model(N=2, d_model=128, d_ff=256, h=4, d_k=32, d_v=32)
     model = Model(N=1, d_model=16, d_ff=24, h=2, d_k=8, d_v=8) if place.tiny else model
@@ -192,16 +192,16 @@ BOUNDS = {"float32": 1e-5, "bfloat16": 1e-2}
 
 def gradients_are_those_of_a_cpu(place: Place) -> dict[str, Any]:
     """bfloat16 against float32 on the CPU would measure the format: it is held against bfloat16 there."""
-    found = {}
+    distances = {}
     for kind in BOUNDS:
-        work = checked(place, precision=kind)
-        found[kind] = apart(gradients(work, place.device), gradients(work, torch.device("cpu")))
-    return {"passed": all(found[kind] <= bound for kind, bound in BOUNDS.items()), **found, **by_relu(place)}
+        work = small_work(place, precision=kind)
+        distances[kind] = apart(gradients(work, place.device), gradients(work, torch.device("cpu")))
+    return {"passed": all(distances[kind] <= bound for kind, bound in BOUNDS.items()), **distances, **by_relu(place)}
 
 
 def by_relu(place: Place) -> dict[str, Any]:
     """The paper's activation in float32, beside the number of its inputs whose sign is another on the device."""
-    work = checked(place, precision="float32")
+    work = small_work(place, precision="float32")
     e = work.experiment
     work = replace(work, experiment=replace(e, model=replace(e.model, feed_forward="relu")))
     here: list[torch.Tensor] = []
@@ -214,30 +214,30 @@ def by_relu(place: Place) -> dict[str, Any]:
 def kernels_are_their_formulas(place: Place) -> dict[str, Any]:
     if not kernels.runs_on(place.device):
         return {"why": HERE + "no GPU beside Triton"}
-    found = {}
+    distances = {}
     for kind in BOUNDS:
-        work = checked(place, precision=kind)
-        found[kind] = apart(gradients(work, place.device, "all"), gradients(work, place.device, "none"))
+        work = small_work(place, precision=kind)
+        distances[kind] = apart(gradients(work, place.device, "all"), gradients(work, place.device, "none"))
     cut = 1 if place.gpu else 2  # Triton's interpreter cuts off where a GPU rounds
-    return {"passed": all(found[kind] <= cut * bound for kind, bound in BOUNDS.items()), **found}
+    return {"passed": all(distances[kind] <= cut * bound for kind, bound in BOUNDS.items()), **distances}
 
 
 def the_same_step_twice(place: Place) -> dict[str, Any]:
-    found = {}
+    equal = {}
     torch.use_deterministic_algorithms(place.gpu)
     for kind in BOUNDS:
         for wanted in ("masks", "all") if kernels.runs_on(place.device) else ("masks",):
-            work = checked(place, precision=kind)
+            work = small_work(place, precision=kind)
             first, again = (gradients(work, place.device, wanted) for _ in range(2))
-            found[f"{kind}, {wanted}"] = all(torch.equal(first[name], g) for name, g in again.items())
+            equal[f"{kind}, {wanted}"] = all(torch.equal(first[name], g) for name, g in again.items())
     torch.use_deterministic_algorithms(False)
-    return {"passed": all(found.values()), **found}
+    return {"passed": all(equal.values()), **equal}
 
 
 def no_step_waits(place: Place) -> dict[str, Any]:
     if not place.gpu:
         return {"why": HERE + "no GPU"}
-    work = checked(place, precision="bfloat16")
+    work = small_work(place, precision="bfloat16")
 
     strict = []
 
@@ -275,9 +275,9 @@ class Killer(pl.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def trained(place: Place, kill: int, resume: bool, path: Path) -> None:
+def train_twelve_steps(place: Place, kill: int, resume: bool, path: Path) -> None:
     """Twelve steps; one that is killed after `kill`, or goes on after that. For a process of its own."""
-    work = checked(place, precision="bfloat16")
+    work = small_work(place, precision="bfloat16")
     e = replace(work.experiment, training=replace(work.experiment.training, steps=12))
     work = replace(work, experiment=e)
     module = work.module()
@@ -386,12 +386,12 @@ def alone(place: Place) -> None:
     }
     for who, way in ways.items():
 
-        def trained(way: Callable[[], Any] = way) -> None:
+        def backward(way: Callable[[], Any] = way) -> None:
             with torch.autocast(place.device.type, torch.bfloat16):
-                found = way()[0]
-            found.backward()
+                loss = way()[0]
+            loss.backward()
 
-        place.say("loss", who=who, dtype="bfloat16", ms=round(1e3 * place.clock(trained, place.seconds / 40), 4))
+        place.say("loss", who=who, dtype="bfloat16", ms=round(1e3 * place.clock(backward, place.seconds / 40), 4))
     work = Work(place, place.base(), place.V)
     formula, batch = work.module().masks, work.loader().step(3).micro[0].to(place.device)
     drawing, like = DeviceMasks(formula, place.device), torch.empty(0, device=place.device)
@@ -401,8 +401,8 @@ def alone(place: Place) -> None:
 
 def one_small(place: Place) -> None:
     """One of several processes."""
-    found = pace(Work(place, small_experiment(place), 800), place.hardware())
-    print(f"rate {found['target_tokens_per_second']}")
+    speed = pace(Work(place, small_experiment(place), 800), place.hardware())
+    print(f"rate {speed['target_tokens_per_second']}")
 
 
 def small_experiment(place: Place) -> Experiment:
@@ -426,8 +426,8 @@ def together(place: Place, way: str, counts: tuple[int, ...]) -> None:
     for count in (2,) if place.tiny else counts:
         words = [sys.executable, "-m", "benchmarks.gpu.stages", "one_small", str(place.out), *["--tiny"] * place.tiny]
         running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-        said = [process.communicate()[0].splitlines() for process in running]
-        rates = [int(line.removeprefix("rate ")) for lines in said for line in lines if line.startswith("rate ")]
+        outputs = [process.communicate()[0].splitlines() for process in running]
+        rates = [int(line.removeprefix("rate ")) for lines in outputs for line in lines if line.startswith("rate ")]
         place.say("processes", way=way, count=count, came_through=len(rates), target_tokens_per_second=sum(rates))
 
 
@@ -469,9 +469,9 @@ def miniature(place: Place) -> None:
         steps = e.training.steps
         e = replace(e, training=replace(e.training, steps=1 << 20))
         quick = replace(place, tiny=True)  # a third of a second of each
-        found = pace(Work(quick, e, 800), place.hardware())
-        total += steps * found["ms_step"] / 1e3
-        place.say("row", row=name, ms_step=found["ms_step"], minutes=round(steps * found["ms_step"] / 6e4, 2))
+        speed = pace(Work(quick, e, 800), place.hardware())
+        total += steps * speed["ms_step"] / 1e3
+        place.say("row", row=name, ms_step=speed["ms_step"], minutes=round(steps * speed["ms_step"] / 6e4, 2))
     place.say("table", rows=len(names[:: 8 if place.tiny else 1]), minutes_by_one_process=round(total / 60, 1))
 
 
@@ -481,7 +481,7 @@ def main(argv: list[str]) -> None:
     place = Place(Path(out), "--tiny" in rest, name)
     if name == "trained":
         kill, resume, path = rest[-3:]
-        trained(place, int(kill), resume == "1", Path(path))
+        train_twelve_steps(place, int(kill), resume == "1", Path(path))
     else:
         globals()[name](place)
 

@@ -211,7 +211,7 @@ def test_costs_are_the_benchmarks():
 
 @pytest.fixture(scope="module")
 def pairs():
-    return distance.planted(Data(corpus="builtin", pairs=2700))
+    return distance.planted_pairs(Data(corpus="builtin", pairs=2700))
 
 
 def test_every_class_has_its_sentences_of_which_none_is_in_train(pairs):

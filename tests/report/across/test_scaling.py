@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmarks.foresight import calibrated, held_out, show_scaling
+from benchmarks.foresight import calibration, held_out, show_scaling
 from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Miniature
@@ -146,14 +146,14 @@ def test_it_says_what_else_than_the_scale_is_not_the_same(scales):
 
 def test_a_row_is_foreseen_by_the_others_alone():
     x, paper = np.array([0.3, -0.1, 0.2, 0.05]), np.array([0.1, -0.02, 0.09, 0.0])
-    found = calibrated(x, paper)
+    found = calibration(x, paper)
     left = [paper[r] - x[r] * (np.delete(x * paper, r).sum() / np.delete(x * x, r).sum()) for r in range(4)]
     assert found.errors == pytest.approx([100 * e for e in left])
     assert found.rms == pytest.approx(100 * math.sqrt(np.mean(np.square(left))))
     assert found.factor == pytest.approx((x * paper).sum() / (x * x).sum())
-    zero = calibrated(np.zeros(4), paper)
+    zero = calibration(np.zeros(4), paper)
     assert zero.factor == 0 and zero.rms == pytest.approx(100 * math.sqrt((paper**2).mean()))
-    moved = calibrated(x, paper + np.array([9.0, 0, 0, 0]))
+    moved = calibration(x, paper + np.array([9.0, 0, 0, 0]))
     assert moved.errors[0] == pytest.approx(found.errors[0] + 900), "its own value does not foresee it"
 
 

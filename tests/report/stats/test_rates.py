@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import words
+from benchmarks import effects, words
 from benchmarks.verdicts import (
     EXCEPTION,
     FAMILIES,
@@ -14,7 +14,7 @@ from benchmarks.verdicts import (
     chunks,
     false_to_reference,
     looks,
-    measured,
+    miniature_sds,
     one_look,
     planted_effects,
     row_names,
@@ -34,7 +34,7 @@ def false(kind, rows, how, plan=PLAN):
     """Of each family: whether each of N studies without a difference holds a false verdict."""
     names = row_names(rows)
     found = []
-    for some in chunks(11, N, rows, plan.budget if how == "auto" else how, kind, True, measured()):
+    for some in chunks(11, N, rows, plan.budget if how == "auto" else how, kind, True, miniature_sds()):
         found.append(looks(some, plan, names) if how == "auto" else one_look(some, how, names))
     return {name: np.concatenate([one.any[name] for one in found]) for name in FAMILIES}
 
@@ -67,18 +67,18 @@ def test_the_bound_would_notice(monkeypatch):
     "kind", ["measured", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("t3", "correlated"))]
 )
 def test_against_a_row_that_was_named_beforehand_as_against_base_but_not_against_the_best(kind):
-    for name, hits in false_to_reference(N, len(FEW), 3, kind, measured(), False).items():
+    for name, hits in false_to_reference(N, len(FEW), 3, kind, miniature_sds(), False).items():
         assert bound(hits)[0] <= ALPHA, f"{name}: {100 * hits.mean():.1f} %"
     if kind == "measured":
-        chosen = false_to_reference(N, 19, 3, kind, measured(), True)["BH ppl"]
+        chosen = false_to_reference(N, 19, 3, kind, miniature_sds(), True)["BH ppl"]
         assert bound(chosen)[0] > ALPHA, "which is why the report warns of it"
 
 
 def test_of_what_is_found_in_studies_with_real_effects_one_in_twenty_is_false_at_most():
     for kind in ("measured", "equal"):
         rng, shares = np.random.default_rng(12), []
-        for some in chunks(12, N, len(FEW), PLAN.budget, kind, True, measured()):
-            effect = planted_effects(rng, some) * measured()[:, :1]
+        for some in chunks(12, N, len(FEW), PLAN.budget, kind, True, miniature_sds()):
+            effect = planted_effects(rng, some) * miniature_sds()[:, :1]
             bh = looks(some.plus(effect), PLAN, row_names(len(FEW))).bh[:, 0]
             shares += ((bh & (effect[:, 0] == 0)).sum(-1) / np.maximum(bh.sum(-1), 1)).tolist()
         assert np.mean(shares) < ALPHA + 2 * np.std(shares) / np.sqrt(N)
@@ -88,8 +88,8 @@ def test_late_looks_find_more_with_fewer_seeds_than_a_look_at_every_seed_did():
     names, counts, spent = row_names(19), [], []
     for plan, hopeless in ((late(3, 8), HOPELESS), (linear(3, 8), 0.0)):
         rng = np.random.default_rng(13)
-        (some,) = chunks(13, 100, 19, 8, "measured", True, measured())
-        found = looks(some.plus(planted_effects(rng, some) * measured()[:, :1]), plan, names, hopeless)
+        (some,) = chunks(13, 100, 19, 8, "measured", True, miniature_sds())
+        found = looks(some.plus(planted_effects(rng, some) * miniature_sds()[:, :1]), plan, names, hopeless)
         counts.append(found.bh[:, 0].sum(-1).mean())
         spent.append(found.spent)
     assert counts[0] > counts[1] + 0.3 and spent[0] < spent[1]
@@ -98,7 +98,7 @@ def test_late_looks_find_more_with_fewer_seeds_than_a_look_at_every_seed_did():
 @pytest.mark.parametrize("setting", SETTINGS, ids=[name for name, *_ in SETTINGS])
 def test_words_are_true_nearly_always(setting):
     _, *how = setting
-    found = words.simulate(40, *how, measured())
+    found = words.simulate(40, *how, miniature_sds())
     for word in Verdict:
         said, false = found.times(word)
         assert false <= max(3, 0.08 * said), f"{word}: {false} of {said}"
@@ -109,3 +109,10 @@ def test_words_are_true_nearly_always(setting):
         assert found.times(Verdict.SMALLER)[0] > 10 and found.times(Verdict.NEITHER)[0] > 40
     else:
         assert found.times(Verdict.SMALLER)[0] == 0
+
+
+def test_effects_of_a_grid_without_any_are_seldom_found():
+    """The simulation of benchmarks/effects.py: 400 studies, of which 5 % would be 20."""
+    rng = np.random.default_rng(3)
+    main, interaction = np.sum([effects.false_effects(rng, effects.KINDS[0], (2, 2)) for _ in range(400)], axis=0)
+    assert 0 < main <= 36 and interaction <= 36
