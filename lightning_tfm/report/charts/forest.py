@@ -204,7 +204,7 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "")
         return f"Nothing is compared with {to} yet."
     if any(entry.verdict not in ("", Verdict.UNTESTABLE) for _, entry in found) and not tested:
         return sentence_case(f"{lead}no change differs significantly from {to}.")
-    candidates = tested or [(line, entry) for line, entry in found if not entry.spans_zero]
+    candidates = tested or [(line, entry) for line, entry in found if entry.estimate and not entry.spans_zero]
     if not candidates:
         return sentence_case(f"{lead}nothing is tested yet, and no interval excludes zero.")
     sign = 1 if axis.lower_is_better else -1

@@ -84,6 +84,7 @@ _ALONE: dict[str, dict[str, str]] = {
     "headline": {"font-size": "20", "font-weight": "bold"},
     "zero-line": {"stroke": _FG, "stroke-width": "1.1"},
     "row": {"fill": "none"},
+    "interval": {"stroke": "currentColor", "stroke-width": "1.2"},
     "band": {"fill": "currentColor", "fill-opacity": ".1"},
     "soft-band": {"fill": "currentColor", "fill-opacity": ".32"},
     "outer": {"stroke": "currentColor", "stroke-width": "1.2"},

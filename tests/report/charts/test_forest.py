@@ -199,6 +199,7 @@ def test_where_nothing_is_tested_an_estimate_whose_interval_holds_zero_is_not_na
     lines = [Line(name, [Entry(*numbers, verdict="not testable")]) for name, numbers in spans.items()]
     assert finding(PPL, lines) == "Nothing is tested yet; by the estimates alone a is worse; b is better."
     assert finding(PPL, lines[2:]) == "Nothing is tested yet, and no interval excludes zero."
+    assert finding(PPL, [Line("the same", [Entry(0.0)])]) == "Nothing is tested yet, and no interval excludes zero."
     assert "odd seed" in finding(PPL, [Line("odd seed", [Entry(74.0)])])  # one seed has no interval
 
 

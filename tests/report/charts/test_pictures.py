@@ -377,6 +377,10 @@ def test_a_file_of_its_own_has_its_colours_in_attributes():
     assert dot.find("{*}g/{*}circle").get("fill") == "#6639ba", "that of its series"
     band = ElementTree.fromstring(standalone_svg(figure(1, 1, "t", tag("polygon", class_="band"))))
     assert band.find("{*}polygon").get("fill-opacity") == ".1", "what lies below it is seen"
+    bar = ElementTree.fromstring(
+        standalone_svg(figure(1, 1, "t", tag("g", tag("line", class_="interval"), class_="g2")))
+    )
+    assert bar.find("{*}g/{*}line").get("stroke") == "#6639ba"
 
 
 def test_draw_writes_a_pdf(tmp_path, capsys):
