@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 141
     except OSError as error:
-        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS):
             print(f"lightning-tfm: {str(error.filename)[:80]}…: {error.strerror}", file=sys.stderr)
             return 2
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):

@@ -16,8 +16,10 @@ which is never below Bonferroni's level. Each candidate is tested once, or at it
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -81,22 +83,24 @@ def _line(judgement: Judgement, row: JudgedRow) -> dict[str, Any]:
     return line | ({"warning": f"{judgement.alone}; {CHEAPEST}"} if judgement.alone else {})
 
 
-def read_ledger(path: Path) -> dict[str, Any]:
-    """What was declared and seen before; empty where there is no file. Raises UserError where it was edited."""
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_bytes())
-        whole = content.pop("checksum") == _digest(content)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        whole = False
-    if not whole:
-        raise UserError(f"{path}: was edited or damaged; what was spent is not known any more. Restore it")
-    return content
-
-
-def write_ledger(path: Path, content: dict[str, Any]) -> None:
-    write_atomic(path, to_json(content | {"checksum": _digest(content)}))
+@contextmanager
+def ledger_at(path: Path) -> Iterator[dict[str, Any]]:
+    """What a file keeps from one call to the next, empty where there is none; under a lock, and written anew where the
+    block changed it. Raises UserError where it was edited."""
+    with locked(path.with_name(f"{path.name}.lock")):
+        content: dict[str, Any] = {}
+        if path.exists():
+            try:
+                content = json.loads(path.read_bytes())
+                whole = content.pop("checksum") == _digest(content)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                whole = False
+            if not whole:
+                raise UserError(f"{path}: was edited or damaged; what was spent is not known any more. Restore it")
+        before = _digest(content)
+        yield content
+        if (digest := _digest(content)) != before:
+            write_atomic(path, to_json(content | {"checksum": digest}))
 
 
 def _digest(content: Any) -> str:
@@ -118,25 +122,24 @@ class Gate:
 
     def answer(self, beside: Path) -> Answer:
         """`beside`: the scores, whose folder keeps what was declared. Raises UserError."""
+        beside, family = beside.resolve(), self.family and self.family.resolve()
         path = beside.with_name(f"{beside.name}.gate.json")
-        nothing_declared = not self.looks and self.family is None and not path.exists()
+        nothing_declared = not self.looks and family is None and not path.exists()
         if self.row not in self.scores.runs or self.row == self.base or nothing_declared:
             return self._answer_of_file()
-        if self.family is not None and not self.family.parent.is_dir():
-            raise UserError(f"--family {self.family}: there is no folder {self.family.parent}")
-        with locked(beside.with_name(f"{beside.name}.lock")):
-            ledger = read_ledger(path)
-            if self.family is not None:
-                with locked(self.family.with_name(f"{self.family.name}.lock")):
-                    answer = self._answer_in_family(self.family, ledger.setdefault("families", {}))
-            else:
-                declared = ledger.setdefault("looks", {})
-                if not self.looks and self._key not in declared:
-                    return self._answer_of_file()
-                test = declared.setdefault(self._key, {"looks": list(self.looks), "level": ALPHA, "found": {}})
-                answer = self._answer_of_looks(test)
-            write_ledger(path, ledger)
-        return answer
+        if family in (beside, path):
+            raise UserError(f"--family {self.family}: holds the scores or their looks; name a file of its own")
+        if family is not None and not family.parent.is_dir():
+            raise UserError(f"--family {self.family}: there is no folder {family.parent}")
+        with ledger_at(path) as ledger:
+            if family is not None:
+                with ledger_at(family) as content:
+                    return self._answer_in_family(family, content, ledger)
+            declared = ledger.get("looks", {})
+            if not self.looks and self._key not in declared:
+                return self._answer_of_file()
+            new = {"looks": list(self.looks), "level": ALPHA, "found": {}}
+            return self._answer_of_looks(ledger.setdefault("looks", {}).setdefault(self._key, new))
 
     def _answer_of_file(self) -> Answer:
         return answer_of_file(judgement_of(self.scores, self.aims[:1], self.base), self.row)
@@ -176,7 +179,7 @@ class Gate:
         """Taken once; taken before, as it was. Raises UserError where its scores have changed."""
         look = test["found"].get(str(n))
         of_base = look["seeds of base"] if look else of_base
-        first = _first(self.scores, n, {self.base: of_base})
+        first = _first(self.scores, self.aims[0].name, n, {self.base: of_base})
         digest = _digest([first.of(row, self.aims[0].name) for row in (self.row, self.base)])
         if look is None:
             result = self._test_result(first, share, test["level"])
@@ -201,11 +204,11 @@ class Gate:
                 line["why"] = f"one-sided p {p:.2g}, above this candidate's level {level:.2g}"
         return {"p": p, "code": CODES[verdict], "line": line}  # type: ignore[index]
 
-    def _answer_in_family(self, path: Path, families: dict[str, Any]) -> Answer:
-        """`families`: what the scores' folder keeps, the candidates that each is known to have."""
-        content, name = read_ledger(path), str(path.resolve())
+    def _answer_in_family(self, path: Path, content: dict[str, Any], ledger: dict[str, Any]) -> Answer:
+        """`content`: of the family's file; `ledger`: what the scores' folder keeps, the candidates that each family is
+        known to have."""
         tested = content.get("tested", [])
-        before = families.get(name, [])
+        before = ledger.get("families", {}).get(str(path), [])
         if before and [test["key"] for test in tested[: len(before)]] != before:
             what = "has fewer candidates than this gate tested" if content else "is lost"
             raise UserError(f"{path}: {what}; what they spent is not known any more. Restore it")
@@ -229,18 +232,14 @@ class Gate:
             )
         answer = self._answer_of_looks(test)
         test["kept"] = test["kept"] or answer.code == KEEP
-        write_ledger(path, {"rule": "LOND", "level": ALPHA, "candidates": most, "tested": tested})
-        families[name] = [test["key"] for test in tested]
+        content |= {"rule": "LOND", "level": ALPHA, "candidates": most, "tested": tested}
+        ledger.setdefault("families", {})[str(path)] = [test["key"] for test in tested]
         place = {"candidate": tested.index(test) + 1, "of": most, "level": test["level"]}
         return Answer(answer.code, answer.line | place)
 
 
-def _first(scores: Scores, n: int, more: Mapping[str, int]) -> Scores:
+def _first(scores: Scores, metric: str, n: int, more: Mapping[str, int]) -> Scores:
     """The first n seeds of every row, in their order; `more`: of some rows another number."""
-    names = {metric for run in scores.runs.values() for one in run.values() for metric in one}
-    first = Scores(scores.source)
-    for row, runs in scores.runs.items():
-        for metric in names:
-            for seed in list(scores.of(row, metric))[: more.get(row, n)]:
-                first.runs.setdefault(row, {}).setdefault(seed, {})[metric] = runs[seed][metric]
-    return first
+    firsts = {row: dict(islice(scores.of(row, metric).items(), more.get(row, n))) for row in scores.runs}
+    runs = {row: {seed: {metric: x} for seed, x in of.items()} for row, of in firsts.items()}
+    return Scores(scores.source, runs)

@@ -1,15 +1,15 @@
 """The versions of Lightning's CSVLogger (metrics.csv beside hparams.yaml) as runs. Nothing in them is constructed."""
 
-import csv
 import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.judging.scores import Aim, Scores, number, scores_of
+from lightning_tfm.judging.scores import Aim, Scores, number, records, scores_of
 
 FRESH = 60.0
 """seconds since the last line of a run that may still be running"""
@@ -35,30 +35,24 @@ def read_logs(folder: Path, aims: Sequence[Aim], row: str, seed: str, best: Coll
 
 def _versions(
     folder: Path, files: Sequence[Path], aims: Sequence[Aim], best: Collection[str], notes: list[str]
-) -> Iterator[tuple[str, dict[str, str]]]:
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, its hyperparameters as hparams.NAME and one value of each metric); what is left out joins `notes`."""
     for path in files:
         name = path.parent.relative_to(folder).as_posix()
         if time.time() - path.stat().st_mtime < FRESH:
             notes.append(f"{name}: left out, as it was written to within a minute")
             continue
-        record = {f"hparams.{key}": value for key, value in _hparams(path.with_name("hparams.yaml")).items()}
+        lines = list(records(path)) if path.stat().st_size else []
+        record: dict[str, Any] = dict.fromkeys(lines[0][1], None) if lines else {}
+        record |= {f"hparams.{key}": value for key, value in _hparams(path.with_name("hparams.yaml")).items()}
         for aim in aims:
-            values = _column(path, aim, name)
-            record[aim.name] = (_best(values, aim) if aim.name in best else values[-1]) if values else ""
+            numbers = [number(line.get(aim.name), aim, f"{path}, {place}") for place, line in lines]
+            values = [x for x in numbers if x is not None]
+            if aim.name in best:  # NaN last
+                values.sort(key=lambda x: (x == x, x * aim.side))
+            record[aim.name] = values[-1] if values else None
             notes += [f"{name}: has no {aim.name} yet"] * (not values)
         yield name, record
-
-
-def _column(path: Path, aim: Aim, name: str) -> list[str]:
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        lines = csv.DictReader(file)
-        return [line[aim.name] for line in lines if number(line.get(aim.name), aim, f"{path}, {name}") is not None]
-
-
-def _best(values: Sequence[str], aim: Aim) -> str:
-    """NaN last."""
-    return min(values, key=lambda text: (float(text) != float(text), float(text) * (1 if aim.lower_is_better else -1)))
 
 
 def _hparams(path: Path) -> dict[str, str]:

@@ -91,26 +91,22 @@ def picture(judgement: Judgement, aims: Sequence[Aim] = ()) -> Picture:
 
 def seeds_picture(judgement: Judgement) -> Picture:
     """Every run of the metric that decides as a dot, a line for each row; empty for many rows."""
+    from lightning_tfm.report.charts import chart
     from lightning_tfm.report.charts.panels import short_name
-    from lightning_tfm.report.charts.svg import bottom_axis, dot, figure, label, spanning, tag
 
     aim = judgement.aims[0]
-    rows = judgement.rows[aim.name]
-    runs = [(i, s, v) for i, row in enumerate(rows) for s, v in row.seeds.items() if math.isfinite(v)]
-    if len(rows) > DRAWN or not runs:
-        return Picture("")
-    left, top, width = 18 + 7 * max(min(len(row.row), 30) for row in rows), 12, 620
-    bottom = top + 20 * len(rows)
-    x = spanning([v for *_, v in runs], left, width - 14, log=aim.log)
-    body = bottom_axis(x, bottom, top, aim.name)
-    for i, row in enumerate(rows):
-        y = top + 20 * (i + 0.5)
-        body += label(left - 10, y + 4, short_name(row.row), "end")
-        if math.isfinite(row.mean):
-            body += tag("line", x1=x(row.mean), x2=x(row.mean), y1=y - 7, y2=y + 7, class_="axis")
-    dots = (dot(x(v), top + 20 * (i + 0.5), f"{rows[i].row}, seed {s}: {v:g}", 3.0) for i, s, v in runs)
-    body += tag("g", "".join(dots), class_="point g1")
-    return Picture(figure(width, bottom + 42, f"{aim.name} of every run", body))
+    rows = {-float(i): row for i, row in enumerate(judgement.rows[aim.name])}
+    series = []
+    for y, row in rows.items() if len(rows) <= DRAWN else ():
+        runs = [chart.Point(x, y, f"{row.row}, seed {s}: {x:g}") for s, x in row.seeds.items() if math.isfinite(x)]
+        mean = [chart.Point(row.mean, y, low=y - 0.35, high=y + 0.35)] * bool(runs)
+        series.append(chart.Series(row.row, mean, "g0", bars=True, of="line"))
+        series.append(chart.Series(row.row, runs, "g1", line=False, r=3.0, of="line"))
+    names = {y: short_name(row.row) for y, row in rows.items()}
+    lines, size = chart.Axis(ends=(0.5 - len(rows), 0.5), words=names), (620, 70 + 20 * len(rows))
+    return Picture(
+        chart.draw(chart.Chart(f"{aim.name} of every run", chart.Axis(aim.name, aim.log), lines, series, size))
+    )
 
 
 # --- tables and notes ---
@@ -231,4 +227,6 @@ def analysis(judgement: Judgement, kind: str) -> "Document":
     whole |= {"metrics": metrics, "base stands apart": judgement.alone, "rows": lines, "notes": notes(judgement)}
     parts = sections(judgement, main)
     parts, head = parts if kind == "html" else [parts[1], parts[3]], main.title.rstrip(".")
-    return Document(Path(judgement.source).name, "", "judge", head, parts, formula_safe(lines), whole, SCHEMA)
+    return Document(
+        Path(judgement.source).absolute().name, "", "judge", head, parts, formula_safe(lines), whole, SCHEMA
+    )

@@ -10,14 +10,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.metrics import Metric
+from lightning_tfm.plural_words import plural
 
-MOST, LONGEST = 1_000_000, 1 << 20
-"""lines of a file, bytes of a line"""
+MOST, LONGEST, LONGEST_CELL = 1_000_000, 1 << 20, 60
+"""lines of a file, bytes of a line, letters of a wrong cell that a message repeats"""
 MOST_ITEMS = 20_000
 """of a test set: 2,000 resamples of them are held in memory"""
 NEAR = 0.05
@@ -65,18 +67,16 @@ def aim(text: str) -> Aim:
 
 Run = dict[str, float]
 """metric -> value; NaN where the run diverged"""
-Items = dict[tuple[str, str], list[tuple[float, float]]]
+Items = dict[tuple[str, str], list[tuple[float, ...]]]
 """(row, seed) -> numerator and denominator of every item of the test set, in one order"""
 
 
 @dataclass
 class Scores:
-    """Runs by row and seed, in the order of their first lines."""
+    """Runs by row and seed, in the order of their first lines; a row without any number has none."""
 
     source: str
     runs: dict[str, dict[str, Run]] = field(default_factory=dict)
-    places: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    """(row, seed, metric) -> where it stands, for what is wrong with a second one"""
     notes: list[str] = field(default_factory=list)
     """what was left out"""
 
@@ -84,14 +84,6 @@ class Scores:
         """seed -> value, in the order of the seeds."""
         values = {seed: run[metric] for seed, run in self.runs[row].items() if metric in run}
         return {seed: values[seed] for seed in in_order(values)}
-
-    def add(self, row: str, seed: str, metric: str, value: float, place: str) -> None:
-        """Raises UserError where the run has a number already."""
-        if before := self.places.get((row, seed, metric)):
-            where = f"{self.source}, {place}"
-            raise UserError(f"{where}: row '{row}', seed {seed} has its {metric} in {before} already; keep one")
-        self.places[row, seed, metric] = place
-        self.runs.setdefault(row, {}).setdefault(seed, {})[metric] = value
 
     def missing(self) -> list[str]:
         """A sentence on each row that lacks seeds that most rows have."""
@@ -117,33 +109,113 @@ def read_scores(path: Path, aims: Sequence[Aim], row: str = "row", seed: str = "
     return scores_of(str(path), records(path), aims, row, seed)
 
 
-def read_items(path: Path, aim: Aim, scores: Scores, columns: tuple[str, str]) -> Items:
+def scores_of(
+    source: str, lines: Iterable[tuple[str, Mapping[str, Any]]], aims: Sequence[Aim], row: str, seed: str
+) -> Scores:
+    """Of (place, record). Raises UserError."""
+    scores, long, columns = Scores(source), False, set[Any]()
+    places: dict[tuple[str, str, str], str] = {}
+    for place, record in lines:
+        where, long = f"{source}, {place}", "metric" in record and "value" in record
+        name, of_seed = label(record, row, "row", where), label(record, seed, "seed", where)
+        named = [printable(str(record["metric"]))] if long else record.keys()
+        columns.update(named)
+        if not aims:
+            others = [str(column) for column in named if column not in (row, seed)] or ["NAME"]
+            raise UserError(
+                f"{source}: say which metric decides, and which values are better: --metric {others[0]}:higher or "
+                f"--metric {others[0]}:lower; columns: {', '.join(others[:20])}"
+            )
+        runs = scores.runs.setdefault(name, {})
+        for aim in [aim for aim in aims if aim.name in named] if long else aims:
+            value = number(record.get("value" if long else aim.name), aim, where)
+            if value is None:
+                continue
+            if before := places.get((name, of_seed, aim.name)):
+                raise UserError(
+                    f"{where}: row '{name}', seed {of_seed} has its {aim.name} in {before} already; keep one"
+                )
+            places[name, of_seed, aim.name] = place
+            runs.setdefault(of_seed, {})[aim.name] = value
+    for aim in aims:
+        if scores.runs and aim.name not in columns:
+            valid = map(str, columns - {row, seed})
+            raise UserError(f"{source}: no {'metric' if long else 'column'} '{aim.name}': {nearest(aim.name, valid)}")
+    if not places:
+        raise UserError(f"{source}: no run has a number in {' or '.join(aim.name for aim in aims) or 'it'}")
+    return scores
+
+
+def label(record: Mapping[str, Any], key: str, kind: str, where: str) -> str:
+    """Of a row or a seed (`kind`), of which 1, 01 and 1.0 are one. Raises UserError."""
+    if key not in record:
+        raise UserError(f"{where}: no column '{key}'; name it by --{kind} COLUMN: {nearest(key, map(str, record))}")
+    value = record[key]
+    if isinstance(value, list | dict):
+        raise UserError(f"{where}: {key}={str(value)[:LONGEST_CELL]} is no name")
+    name = "" if value is None or value != value else printable(str(value))
+    if not name:
+        raise UserError(f"{where}: '{key}' is empty")
+    whole = kind == "seed" and re.fullmatch(r"(-?[0-9]{1,18})(\.0*)?", name)
+    return str(int(whole[1])) if whole else name
+
+
+def number(given: Any, aim: Metric, where: str) -> float | None:
+    """None where the cell is empty; NaN for a run that diverged. Raises UserError."""
+    if given is None or given == "":
+        return None
+    value = _plain_number(given)
+    if value is None:
+        raise UserError(f"{where}: {aim.name}={str(given)[:LONGEST_CELL]!r} is no number; write it as 1234.5")
+    if not abs(value) < HUGE:
+        return math.nan
+    if aim.log and value <= 0:
+        raise UserError(f"{where}: {aim.name}={given} has no logarithm; leave out :log, or score what is above 0")
+    return value
+
+
+def _plain_number(given: Any) -> float | None:
+    if isinstance(given, bool) or (isinstance(given, str) and not given.isascii()) or "_" in str(given):
+        return None
+    try:
+        return float(given)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
+
+
+# --- scores of the items of a test set ---
+
+
+def read_items(path: Path, aim: Aim, scores: Scores, row: str, seed: str) -> Items:
     """A metric is the ratio of both sums over all items; of a column `value` the mean. Raises UserError where runs have
     not the same items."""
-    runs: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
+    runs: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {}
     for place, record in records(path):
         where = f"{path}, {place}"
         names = ("numerator", "denominator") if "numerator" in record else ("value",)
-        if lacks := [name for name in (*columns, "item", *names) if name not in record]:
+        if lacks := [name for name in (row, seed, "item", *names) if name not in record]:
             need = "row, seed, item and value (or numerator and denominator)"
             raise UserError(f"{path}: no column '{lacks[0]}'; it needs {need}")
-        values = [number(record[name], Aim(name, name, 0, 0), where) for name in names]
+        values = [number(record[name], Metric(name, name, 0, 0), where) for name in names]
         if any(v is None or v != v for v in values):
             raise UserError(f"{where}: an item without a number")
-        own = runs.setdefault((_label(record, columns[0], where), _label(record, columns[1], where)), {})
+        own = runs.setdefault((label(record, row, "row", where), label(record, seed, "seed", where)), {})
         if (item := str(record["item"])) in own:
             raise UserError(f"{where}: item '{item}' of this run is there twice")
-        own[item] = (values[0] or 0.0, 1.0 if len(values) == 1 else values[1] or 0.0)
-    wanted = [(row, seed) for row in scores.runs for seed, value in scores.of(row, aim.name).items() if value == value]
+        own[item] = (*(v for v in values if v is not None), 1.0)[:2]
+    judged = {(row, s): x for row in scores.runs for s, x in scores.of(row, aim.name).items() if x == x}
     items = list(next(iter(runs.values()), {}))
-    for run in wanted:
-        if runs.get(run, {}).keys() != dict.fromkeys(items).keys():
-            raise UserError(f"{path}: row '{run[0]}', seed {run[1]} has not the same items as the first run")
     if not 2 <= len(items) <= MOST_ITEMS:
         raise UserError(f"{path}: {len(items):,} items; from 2 to {MOST_ITEMS:,} can be resampled")
-    sums = {run: [runs[run][item] for item in items] for run in wanted}
-    for (row, seed), of_items in sums.items():
-        score, (top, bottom) = scores.runs[row][seed][aim.name], map(sum, zip(*of_items, strict=True))
+    sums = {}
+    for (row, seed), score in judged.items():
+        own = runs.get((row, seed), {})
+        if own.keys() != dict.fromkeys(items).keys():
+            raise UserError(f"{path}: row '{row}', seed {seed} has not the same items as the first run")
+        sums[row, seed] = [own[item] for item in items]
+        top, bottom = map(sum, zip(*sums[row, seed], strict=True))
         value = top / bottom if bottom else math.inf * top
         if not abs(value - score) <= NEAR * abs(score):
             raise UserError(
@@ -153,82 +225,14 @@ def read_items(path: Path, aim: Aim, scores: Scores, columns: tuple[str, str]) -
     return sums
 
 
+# --- lines of a file ---
+
+
 def records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """("line 3", what stands in it) of a file. Raises UserError."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     return (_json_lines if path.suffix in (".jsonl", ".ndjson", ".json") else _csv_lines)(path)
-
-
-def scores_of(
-    source: str, lines: Iterable[tuple[str, Mapping[str, Any]]], aims: Sequence[Aim], row: str, seed: str
-) -> Scores:
-    """Of (place, record). Raises UserError."""
-    scores, checked = Scores(source), False
-    for place, record in lines:
-        where = f"{source}, {place}"
-        if not checked:
-            _check_columns(source, record, aims, row, seed)
-            checked = True
-        name, of_seed = (_label(record, key, where) for key in (row, seed))
-        long = "metric" in record and "value" in record
-        named = [aim_of for aim_of in aims if aim_of.name == printable(str(record["metric"]))] if long else aims
-        for aim_of in named:
-            value = number(record.get("value" if long else aim_of.name), aim_of, where)
-            if value is not None:
-                scores.add(name, of_seed, aim_of.name, value, place)
-    if not scores.runs:
-        raise UserError(f"{source}: no run has a number in {' or '.join(aim_of.name for aim_of in aims)}")
-    return scores
-
-
-def _check_columns(source: str, record: Mapping[str, Any], aims: Sequence[Aim], row: str, seed: str) -> None:
-    for key, option in ((row, "--row"), (seed, "--seed")):
-        if key not in record:
-            raise UserError(f"{source}: no column '{key}'; name it by {option} COLUMN: {nearest(key, record)}")
-    long = "metric" in record and "value" in record
-    others = [key for key in record if key not in (row, seed)]
-    if not aims:
-        most = "NAME" if long else others[0] if others else "NAME"
-        raise UserError(
-            f"{source}: say which metric decides, and which values are better: --metric {most}:higher or "
-            f"--metric {most}:lower" + ("" if long else f"; columns: {', '.join(map(str, others[:20]))}")
-        )
-    for aim_of in aims if not long else ():
-        if aim_of.name not in record:
-            raise UserError(f"{source}: no column '{aim_of.name}': {nearest(aim_of.name, map(str, others))}")
-
-
-def _label(record: Mapping[str, Any], key: str, where: str) -> str:
-    value = record.get(key)
-    if value is None or not (name := printable(str(value))) or isinstance(value, float | list | dict):
-        if isinstance(value, float) and value.is_integer():
-            return str(int(value))
-        raise UserError(f"{where}: '{key}' is empty" if not value else f"{where}: {key}={value!r} is no name")
-    return name
-
-
-def number(given: Any, one: Aim, where: str) -> float | None:
-    """None where the cell is empty; NaN for a run that diverged. Raises UserError."""
-    if given is None or given == "":
-        return None
-    value = _plain_number(given)
-    if value is None:
-        raise UserError(f"{where}: {one.name}={given!r} is no number")
-    if not abs(value) < HUGE:
-        return math.nan
-    if one.log and value <= 0:
-        raise UserError(f"{where}: {one.name}={given} has no logarithm; leave out :log, or score what is above 0")
-    return value
-
-
-def _plain_number(given: Any) -> float | None:
-    if isinstance(given, bool) or (isinstance(given, str) and not given.isascii()) or "_" in str(given):
-        return None
-    try:
-        return float(given)
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 def _text_lines(path: Path) -> Iterator[str]:
@@ -251,23 +255,23 @@ def _text_lines(path: Path) -> Iterator[str]:
 def _csv_lines(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     lines = _text_lines(path)
     first = next(lines, "")
-    cut = max(",", "\t", ";", key=first.count)
+    reader = csv.reader(chain([first], lines), delimiter=max(",", "\t", ";", key=first.count), strict=True)
     try:
-        head = [name.strip() for name in next(csv.reader([first], delimiter=cut), [])]
-    except csv.Error as error:
-        raise UserError(f"{path}, line 1: {error}") from None
-    if twice := {name for name in head if head.count(name) > 1}:
-        raise UserError(f"{path}, line 1: column '{min(twice)}' is there twice")
-    reader = csv.reader(lines, delimiter=cut)
-    try:
+        head = [name.strip() for name in next(reader, [])]
+        if not any(head):
+            raise UserError(f"{path}, line 1: is empty; it names the columns: row,seed,METRIC")
+        if twice := {name for name in head if head.count(name) > 1}:
+            raise UserError(f"{path}, line 1: column '{min(twice)}' is there twice")
         for cells in reader:
-            place = f"line {reader.line_num + 1}"
-            if len(cells) != len(head) and any(cells):
-                raise UserError(f"{path}, {place}: {len(cells)} cells, where the first line has {len(head)}")
-            if any(cells):
-                yield place, dict(zip(head, cells, strict=True))
+            place = f"line {reader.line_num}"
+            if not any(map(str.strip, cells)):
+                continue
+            if len(cells) != len(head):
+                has = plural(len(cells), "cell")
+                raise UserError(f"{path}, {place}: {has}, where the first line has {len(head)}")
+            yield place, dict(zip(head, cells, strict=True))
     except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num + 1}: {error}") from None
+        raise UserError(f"{path}, line {reader.line_num}: {error}") from None
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import lightning
 
 from lightning_tfm.atomic_io import locked, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.judging.scores import records
 
 
 class Scores(lightning.Callback):
@@ -48,15 +50,11 @@ class Scores(lightning.Callback):
                 writer.writerows(lines)
                 write_atomic(self.path, out.getvalue().encode())
 
-    def _others(self) -> list[dict[str, str]]:
+    def _others(self) -> list[Mapping[str, str]]:
         """The file's lines but this run's. Raises UserError."""
         if not self.path.exists() or not self.path.stat().st_size:
             return []
-        with self.path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            if not {"row", "seed"} <= set(reader.fieldnames or ()):
-                raise UserError(f"{self.path}: has no columns 'row' and 'seed'; name another file for the scores")
-            lines = list(reader)
-        if None in (key for line in lines for key in line):
-            raise UserError(f"{self.path}: a line has more cells than the first one; mend it, or name another file")
+        lines = [line for _, line in records(self.path)]
+        if not all({"row", "seed"} <= line.keys() for line in lines):
+            raise UserError(f"{self.path}: has no columns 'row' and 'seed'; name another file for the scores")
         return [line for line in lines if (line["row"], line["seed"]) != (self.row, self.seed)]

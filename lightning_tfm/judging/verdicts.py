@@ -45,7 +45,7 @@ class JudgedRow:
     evidence: Evidence | None = None
     """its difference to base; None for base, and where there is no estimate"""
     verdict: str = ""
-    """a verdict_words.Verdict; empty for base"""
+    """a verdict_words.Verdict; of base empty, or that it diverged"""
     why: str = ""
     beside: str = ""
     """what is printed beside the verdict"""
@@ -105,6 +105,7 @@ class Judgement:
 def base_of(scores: Scores, named: str | None) -> str:
     """The row that all are compared with. Raises UserError."""
     if named is not None:
+        named = str(named)  # a number in a DataFrame
         if named not in scores.runs:
             raise UserError(f"--base {named}: no such row: {nearest(named, scores.runs)}")
         return named
@@ -234,14 +235,14 @@ class _Metric:
         mean, sd = self.aim.mean(finite) if finite else math.nan, self.aim.sd(finite)
         sd, missing = math.nan if sd is None else sd, max(LEAST - few, 0)
         row = JudgedRow(self.order[i], self.aim.name, n, mean, sd, diverged, self.seeds[i], missing)
-        if i == 0:
-            return row
         if diverged:
             k_of_n = f"{diverged} of {n + diverged}"
             return row.with_verdict(RowVerdict(Verdict.DIVERGED, f"{k_of_n} seeds diverged", k_of_n))
+        if i == 0:
+            return row
         if few == 0 or self.diverged[0]:
-            why = f"seeds of {to} diverged" if self.diverged[0] else "no scores"
-            return row.with_verdict(RowVerdict(Verdict.UNTESTABLE, why))
+            why = f"seeds of {to} diverged" if self.diverged[0] else "no scores" + f" of {to}" * (n > 0)
+            return row.with_verdict(RowVerdict(Verdict.UNTESTABLE, why, why))
         e = evidence.untested_evidence(float(d.estimate[i]), n, n_0, "all seeds gave the same number")
         if tested or (few > 1 and d.se[i] > 0):
             e = replace(e, **evidence.fields_of(numbers, i, tested))
@@ -275,7 +276,7 @@ def with_published(judgement: Judgement, path: Path, row: str) -> Judgement:
 
 def _beside(row: JudgedRow, numbers: Mapping[str, Mapping[str, float]], judgement: Judgement, aim: Aim) -> JudgedRow:
     own, of_base = numbers.get(row.row, {}).get(aim.name), numbers[judgement.base].get(aim.name)
-    if own is None or of_base is None or not row.verdict:
+    if own is None or of_base is None or row.row == judgement.base:
         return row
     published = aim.transform(own) - aim.transform(of_base)
     if row.evidence is None or math.isnan(row.evidence.p):

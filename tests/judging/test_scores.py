@@ -63,6 +63,14 @@ def test_all_forms_are_the_same_runs(tmp_path, name, text):
         (HEAD.replace("\n", "\r") + "base,1,0.5\r", "line 1: new-line character seen in unquoted field"),
         (HEAD, "no run has a number in acc"),
         (HEAD + "base,1,\n", "no run has a number in acc"),
+        (HEAD + 'base,1,"0,5"\n', "line 2: acc='0,5' is no number; write it as 1234.5"),
+        (HEAD + f"base,1,{'x' * 1000}\n", f"line 2: acc='{'x' * 60}' is no number"),
+        (HEAD + "base,1,0.5\nbase,1.0,0.5\n", "line 3: row 'base', seed 1 has its acc in line 2"),
+        (HEAD + "base,1,0.5\nbase,01,0.5\n", "line 3: row 'base', seed 1 has its acc in line 2"),
+        (HEAD + 'base,1,"0.5\n', "line 2: unexpected end of data"),
+        ("row,seed,metric,value\nbase,1,ac,0.5\n", "no metric 'acc': did you mean 'ac'?"),
+        ("\n" + HEAD + "base,1,0.5\n", "line 1: is empty; it names the columns"),
+        ("", "line 1: is empty"),
     ],
 )
 def test_wrong_input_is_one_line_with_its_line_number(tmp_path, text, said):
@@ -77,10 +85,31 @@ def test_json_that_is_none_is_refused_by_line(tmp_path):
             read_scores(written(tmp_path, line, "scores.jsonl"), ACC)
 
 
+def test_a_line_that_lacks_what_the_first_has_is_named(tmp_path):
+    line = '{"row": "base", "seed": 1, "acc": 0.5}\n'
+    for other, said in (
+        ('{"row": "x", "acc": 1}', "line 2: no column 'seed'"),
+        ('{"row": "x", "seed": []}', "is no name"),
+    ):
+        with pytest.raises(UserError, match=said):
+            read_scores(written(tmp_path, line + other, "scores.jsonl"), ACC)
+    late = read_scores(written(tmp_path, '{"row": "x", "seed": 1}\n' + line, "scores.jsonl"), ACC)
+    assert late.runs == {"x": {}, "base": {"1": {"acc": 0.5}}}, "a row without any score is not lost"
+    with pytest.raises(UserError, match="no column 'loss'"):
+        read_scores(written(tmp_path, line, "scores.jsonl"), [*ACC, aim("loss:lower")])
+
+
+def test_lines_of_blanks_are_passed_over_and_quoted_cells_may_have_several_lines(tmp_path):
+    text = 'row,seed,acc,note\nbase,1,0.5,"a\nb ""c"""\n   \n,,,\nbase,2,0.6,\n\n'
+    assert read_scores(written(tmp_path, text), ACC).of("base", "acc") == {"1": 0.5, "2": 0.6}
+
+
 def test_nan_and_infinity_are_runs_that_diverged(tmp_path):
     found = read_scores(written(tmp_path, HEAD + "base,1,nan\nbase,2,-inf\nbase,3,0.5\nbase,4,1e300\n"), ACC).of(
         "base", "acc"
     )
+    huge = read_scores(written(tmp_path, f'{{"row": "base", "seed": 1, "acc": {10**400}}}', "scores.jsonl"), ACC)
+    assert math.isnan(huge.of("base", "acc")["1"])
     assert [math.isnan(x) for x in found.values()] == [True, True, False, True]
 
 
@@ -198,7 +227,10 @@ def test_a_trainer_writes_its_scores_and_a_repeated_run_replaces_them(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a,b\n1,2\n", "no columns 'row' and 'seed'"), ("row,seed,acc\nx,2,0.5,7\n", "more cells than the first one")],
+    [
+        ("a,b\n1,2\n", "no columns 'row' and 'seed'"),
+        ("row,seed,acc\nx,2,0.5,7\n", "line 2: 4 cells, where the first line has 3"),
+    ],
 )
 def test_a_file_that_holds_something_else_is_left_alone_and_nothing_is_trained(tmp_path, text, words):
     path, model = tmp_path / "scores.csv", Tiny()
@@ -305,6 +337,30 @@ def test_runs_that_are_still_written_are_left_out_and_named(tmp_path):
     assert list(found.of("a", "val_acc")) == ["1"]
     assert "version_2: has no val_acc yet" in found.notes
     assert "version_1: left out, as it was written to within a minute" in found.notes
+
+
+def test_a_log_that_holds_something_else_is_refused_by_its_line(tmp_path):
+    folder = logs(tmp_path, {"version_0": ("variant: a\nseed: 1\n", ["0.1"])})
+    path = folder / "version_0" / "metrics.csv"
+    for text, said in (
+        ("epoch,val_acc\n0,0.5\n1\n", r"metrics\.csv, line 3: 1 cell, where the first line has 2"),
+        ("epoch,val_acc\n0," + "9" * 200_000, r"metrics\.csv, line 2: field larger than field limit"),
+        ("epoch,acc\n0,0.5\n", "no run has a number in val_acc"),
+        ("", "no run has a number in val_acc"),
+    ):
+        path.write_text(text)
+        os.utime(path, (0, 0))
+        with pytest.raises(UserError, match=said):
+            read_logs(folder, VAL_ACC, "hparams.variant", "hparams.seed", [])
+
+
+def test_a_folder_of_logs_may_be_the_one_that_the_command_runs_in(tmp_path, capsys, monkeypatch):
+    names = {f"version_{i}": (f"v: {row}\ns: {i % 5}\n", [f"0.{i}"]) for i, row in enumerate(["base"] * 5 + ["x"] * 5)}
+    monkeypatch.chdir(logs(tmp_path / "logs", names))
+    judged = ["judge", ".", "--row", "hparams.v", "--seed", "hparams.s", "--metric", "val_acc:higher"]
+    assert main([*judged, "--format", "html"]) == 0 and (tmp_path / "judge.html").is_file()
+    assert main([*judged, "--gate", "x", "--looks", "5,8"]) == 0 and (tmp_path / "logs.gate.json").is_file()
+    capsys.readouterr()
 
 
 def test_hparams_construct_nothing_and_what_is_missing_is_named(tmp_path):

@@ -1,13 +1,16 @@
 """Scores that somebody else made: verdicts by the package's statistics, and the gate with its looks and budget."""
 
+import errno
 import json
 import math
+import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ import lightning_tfm
 from benchmarks import judge as simulated
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
+from lightning_tfm.judging import gate
 from lightning_tfm.judging.gate import level_shares
 from lightning_tfm.judging.scores import Scores, aim, scores_of
 from lightning_tfm.judging.verdicts import Judgement, judgement_of
@@ -84,6 +88,21 @@ def test_a_diverged_row_has_that_word_and_moves_no_other():
 def test_a_base_that_diverged_allows_no_test():
     found = made(THREE | {"base": [*THREE["base"], math.inf]})
     assert {one.verdict for one in found.rows["loss"] if one.row != "base"} == {"not testable"}
+    assert found.of("base").verdict == "diverged" and found.of("good").beside == "seeds of base diverged"
+    assert "diverged, 1 of 9" in str(found)
+
+
+def test_a_row_without_scores_is_shown_without_a_word():
+    records = [{"row": row, "seed": s, "loss": x} for row, of in THREE.items() for s, x in enumerate(of)]
+    found = lightning_tfm.judge([*records, {"row": "empty", "seed": 0}], metrics={"loss": "lower"})
+    assert (found.of("empty").verdict, found.of("empty").beside) == ("not testable", "no scores")
+    assert found.gate("empty").code == 3 and str(found.rows["loss"][:-1]) == str(made(THREE).rows["loss"])
+
+
+def test_names_in_a_frame_may_be_numbers():
+    records = [{"row": rate, "seed": s, "loss": s + rate} for rate in (1, 0.1) for s in range(5)]
+    found = lightning_tfm.judge(records, base=1, metrics={"loss": "lower"})  # type: ignore[arg-type]
+    assert [row.row for row in found.rows["loss"]] == ["1", "0.1"]
 
 
 def test_fewer_seeds_than_a_verdict_needs_have_an_interval_and_how_many_are_missing():
@@ -417,6 +436,36 @@ def test_what_was_declared_for_one_direction_answers_no_other(tmp_path, capsys):
     for other in ("acc:lower:0.5", "acc:higher:0.1"):
         assert main(["judge", str(path), "--metric", other, "--gate", "a", "--looks", "5,8"]) == 2
         assert f"declared with acc:higher:0.5, not {other}" in capsys.readouterr().err
+
+
+def test_a_link_to_the_scores_has_the_looks_of_the_scores(tmp_path, capsys):
+    path, link = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)}), tmp_path / "link.csv"
+    link.symlink_to(path)
+    assert asked(capsys, path, "a", "--looks", "5,8")[0] == 0
+    code, said = asked(capsys, link, "a", "--looks", "5")
+    assert code == 2 and "5,8 was declared for 'a'" in said["error"]
+
+
+def test_a_family_is_kept_in_a_file_of_its_own(tmp_path, capsys):
+    path = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)})
+    before = path.read_bytes()
+    for family in ("scores.csv", "scores.csv.gate.json"):
+        code, said = asked(capsys, path, "a", "--family", str(tmp_path / family))
+        assert code == 2 and "name a file of its own" in said["error"] and path.read_bytes() == before
+
+
+def test_looks_that_cannot_be_kept_are_refused(tmp_path, capsys, monkeypatch):
+    path = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)})
+    for number in (errno.EROFS, errno.EACCES):
+        monkeypatch.setattr(gate, "locked", Mock(side_effect=OSError(number, os.strerror(number), str(path))))
+        code, said = asked(capsys, path, "a", "--looks", "5,8")
+        assert code == 2 and os.strerror(number) in said["error"] and str(path)[:80] in said["error"]
+
+
+def test_a_gate_prints_json_alone(tmp_path, capsys):
+    path = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)})
+    assert asked(capsys, path, "a", "--format", "json") == asked(capsys, path, "a")
+    assert "--gate: not together with --format" in asked(capsys, path, "a", "--format", "html")[1]["error"]
 
 
 def test_a_gate_that_declares_nothing_needs_no_place_to_write(tmp_path, capsys):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ABOUT = "Verdicts on scores of your own runs: judge scores.csv --metric acc:higher; a line has row, seed and metrics."
 NEEDS = {"looks": "gate", "family": "gate", "candidates": "family"}
-APART = {"gate": ("items", "published", "figures", "to"), "target": ("items", "published", "looks", "family")}
+APART = {"gate": ("items", "published", "figures", "format", "to"), "target": ("items", "published", "looks", "family")}
 """option -> those that say nothing beside it"""
 
 
@@ -57,7 +57,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.judging.presentation import analysis, terminal
     from lightning_tfm.judging.verdicts import judgement_of, with_published
 
-    items = options["items"] and read_items(Path(options["items"]), aims[0], scores, columns)
+    items = options["items"] and read_items(Path(options["items"]), aims[0], scores, *columns)
     judgement = judgement_of(scores, aims, options["base"], options["target"], items)
     if options["published"] is not None:
         judgement = with_published(judgement, Path(options["published"]), options["row"])
@@ -65,12 +65,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
         _figures(judgement, Path(options["figures"]))
     text = options["format"] == "text"
     views = terminal(judgement, width() or 79, colours()) if text else analysis(judgement, options["format"])
-    return deliver(views, options, path.with_name("judge.html"))
+    return deliver(views, options, path.absolute().with_name("judge.html"))
 
 
 def _check(options: dict[str, Any], names: list[str], path: Path) -> None:
     """Raise UserError for options that would say nothing, before anything is read."""
     given = {key for key, value in options.items() if value not in (None, [])}
+    given -= {"format"} if options["format"] in ("text", "json") else set()
     for key, need in NEEDS.items():
         if key in given and need not in given:
             raise UserError(f"--{key}: goes with --{need}")
