@@ -59,10 +59,11 @@ def own_files(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     from tests.helpers.browser import chromium
 
+    expect.set_options(timeout=60_000)
     with sync_playwright() as play:
         started = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield started

@@ -71,7 +71,7 @@ function nearest(points, x) {
 class Chart {
   constructor(figure) {
     for (const part of ['plot', 'readout', 'pick', 'logs', 'toggles', 'whole', 'raw']) this[part] = one('.' + part, figure);
-    this.drawn = this.at = this.zoom = this.near = null;
+    this.drawn = this.at = this.top = this.zoom = this.near = null;
     this.hidden = new Set();
     this.show(JSON.parse(one('script[type="application/json"]', figure).textContent));
     this.pick?.addEventListener('change', () => this.draw());
@@ -79,7 +79,17 @@ class Chart {
     this.raw?.addEventListener('change', () => { this.zoom = this.at = null; this.draw(); });
     this.whole.addEventListener('click', () => this.within(null));
     this.plot.addEventListener('keydown', event => this.key(event));
-    new ResizeObserver(() => this.draw()).observe(this.plot);
+    this.plot.addEventListener('mousedown', () => {
+      this.dragged = 'now';
+      addEventListener('mouseup', () => setTimeout(() => {
+        const late = this.dragged === 'late';
+        this.dragged = '';
+        if (late) this.draw();
+      }), {once: true});
+    });
+    new ResizeObserver(() => {
+      if (this.plot.clientWidth !== this.drawn?.width || this.plot.clientHeight !== this.drawn.height) this.draw();
+    }).observe(this.plot);
   }
 
   show(data) {
@@ -138,6 +148,10 @@ class Chart {
   draw() {
     const width = this.plot.clientWidth;
     if (!width) return;
+    if (this.dragged) {  // what is drawn anew would forget where the drag began
+      this.dragged = 'late';
+      return;
+    }
     this.against = this.raw && !this.raw.checked ? this.data.series.find(s => s.name === this.data.to) : null;
     if (this.logs) this.logs.parentNode.hidden = !!this.against;
     this.log = !this.against && (this.logs ? this.logs.checked : this.data.log);
@@ -212,6 +226,7 @@ class Chart {
 
   // all of the axis, or a part of it
   within(zoom) {
+    const {at, top} = this;
     this.zoom = zoom;
     this.whole.hidden = !zoom;
     if (!this.drawn) return;
@@ -222,7 +237,7 @@ class Chart {
       u.setScale('x', {min, max});
       u.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
     });
-    if (this.at !== null) this.go(this.at);
+    if (at !== null) this.go(at, top);  // a chart that was drawn anew has forgotten it
   }
 
   select(u) {
@@ -266,6 +281,7 @@ class Chart {
   look(u) {
     const {idx, left, top} = u.cursor;
     this.at = idx === null || idx === undefined || left < 0 ? null : u.data[0][idx];
+    this.top = top;
     let far = 18, near = null;
     if (this.at !== null && this.shown.length > 1) for (const s of this.shown) {
       const p = nearest(s.front ?? s.points, this.at);
@@ -292,8 +308,8 @@ class Chart {
     this.plot.setAttribute('aria-label', this.data.title + ', ' + this.readout.textContent);
   }
 
-  go(x) {
-    this.drawn.setCursor(x === null ? {left: -10, top: -10} : {left: this.drawn.valToPos(x, 'x'), top: -99});
+  go(x, top = -99) {
+    this.drawn.setCursor(x === null ? {left: -10, top: -10} : {left: this.drawn.valToPos(x, 'x'), top});
   }
 
   key(event) {

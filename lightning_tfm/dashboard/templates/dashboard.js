@@ -92,7 +92,7 @@ one('.smooth')?.addEventListener('input', event => {
   one('.smoothing output').textContent = (+event.target.value).toFixed(2);
   redraw();
 });
-one('.across')?.addEventListener('change', () => charts.forEach(chart => { chart.zoom = null; chart.draw(); }));
+one('.across')?.addEventListener('change', () => charts.forEach(chart => { chart.zoom = chart.at = null; chart.draw(); }));
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
 
 // --- news ---
