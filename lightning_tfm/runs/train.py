@@ -1,6 +1,5 @@
 """One run: trained and scored. Killed at any moment it resumes from its last checkpoint, on any number of devices."""
 
-import json
 import os
 import sys
 import time
@@ -45,6 +44,8 @@ class Run:
     """What belongs together while one rank works on a run. `attempt` is shared by all ranks; only rank 0 writes."""
 
     experiment: Experiment
+    identity: dict[str, Any]
+    """what the run's name is a hash of"""
     hardware: Hardware
     attempt: Attempt
     store: Path
@@ -55,11 +56,6 @@ class Run:
     @property
     def folder(self) -> RunFolder:
         return self.attempt.folder
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What the run's name is a hash of."""
-        return json.loads(self.folder.identity.read_bytes())
 
     def train(self) -> None:
         """Train from the last checkpoint to the end, score, write result.json.

@@ -264,12 +264,11 @@ def ranks_that_differ(root: str) -> str:
     prepared = prepare(base.data, out)
     identity = training_identity(base, prepared.train_fingerprint, {})
     attempt = RunFolder(out, training_hash(identity)).claim()
-    attempt.write_json(attempt.folder.identity, identity)
 
     def one_rank() -> None:
         other = experiment(Path(root) / "text", training__lr_factor=2.0)
         asked = base if os.environ["RANK"] == "0" else other
-        Run(asked, HARDWARE, attempt, prepared.folder).train()
+        Run(asked, identity, HARDWARE, attempt, prepared.folder).train()
 
     try:
         fork_ranks(one_rank, 2, 1)

@@ -30,17 +30,17 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
 
     Raises what `Run.train` and `fork_ranks` raise.
     """
-    experiment, folder = plan[0], attempt.folder
+    experiment, identity = plan
     if not by_torchrun():  # whose first rank has written it
         write_plan(plan, cell, attempt)
     beside: list[pl.Callback] = []
     if hardware.profile:
         from lightning_tfm.training.profile import Profile  # what a run does not need is not loaded
 
-        beside.append(Profile(folder.path / "profile"))
+        beside.append(Profile(attempt.folder.path / "profile"))
     if experiment.training.schedule not in SCHEDULES:
         check_schedule(experiment.training, experiment.model.d_model)
-    run = Run(experiment, hardware, attempt, store, beside)
+    run = Run(experiment, identity, hardware, attempt, store, beside)
     spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
     if by_torchrun():
         run.train()
