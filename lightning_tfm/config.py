@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import GONE, refuse
-from lightning_tfm.model.config import ABOVE_0, BELOW_1, NOT_NEGATIVE, SHARE
+from lightning_tfm.model.config import ABOVE_0, AT_LEAST_1, BELOW_1, NOT_NEGATIVE, SHARE
 from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for every reader of one
 from lightning_tfm.registry import CORPORA, LAYERS, SCHEMES, may_act
 
@@ -27,6 +27,10 @@ NUMERICS_VERSION = 2
 
 BFLOAT16_VERSION = 2
 """The same for losses that differ from before only under bfloat16."""
+
+AUTOMATIC = {"range": ("must be at least 0 (0 leaves it to the program)", lambda value: value >= 0)}
+BEAMS = {"range": ("must be in [1, 1000]", lambda value: 1 <= value <= 1000)}
+"""above which a beam search does not end, or does not fit into memory; the paper's has 4, its parser 21"""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ class Training:
 
     tokens: int = field(default=25000, metadata=ABOVE_0)
     """at most this many source tokens, and as many target tokens, in an optimizer step, over all devices"""
-    steps: int = field(default=100_000, metadata=ABOVE_0)
+    steps: int = field(default=100_000, metadata=AT_LEAST_1)
     """optimizer steps"""
     warmup: int = field(default=4000, metadata=ABOVE_0)
     """steps over which the learning rate rises"""
@@ -151,7 +155,7 @@ class Training:
 class Evaluation:
     """Decoding and scoring (6.1). Changing it retrains nothing."""
 
-    beam: int = field(default=4, metadata=ABOVE_0)
+    beam: int = field(default=4, metadata=BEAMS)
     """hypotheses kept by beam search; 1 is greedy"""
     alpha: float = field(default=0.6, metadata=NOT_NEGATIVE)
     """length penalty ((5 + length) / 6)^alpha"""
@@ -169,11 +173,11 @@ class Evaluation:
 class Miniature:
     """Divisors that shrink the whole paper in proportion; 1 leaves it at full size."""
 
-    width: int = 1
+    width: int = field(default=1, metadata=AT_LEAST_1)
     """divides d_model, d_ff, d_k, d_v"""
-    depth: int = 1
+    depth: int = field(default=1, metadata=AT_LEAST_1)
     """divides N"""
-    steps: int = 1
+    steps: int = field(default=1, metadata=AT_LEAST_1)
     """divides the optimizer steps"""
 
 
@@ -243,13 +247,13 @@ class Hardware:
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     """auto: the GPU where there is one"""
-    devices: int = 1
+    devices: int = field(default=1, metadata=AT_LEAST_1)
     """processes on this machine"""
-    num_nodes: int = 1
+    num_nodes: int = field(default=1, metadata=AT_LEAST_1)
     """machines, with that many processes each"""
-    threads: int = 0
+    threads: int = field(default=0, metadata=AUTOMATIC)
     """CPU threads of each process; 0 leaves the choice to torch"""
-    micro_tokens: int = 0
+    micro_tokens: int = field(default=0, metadata=NOT_NEGATIVE)
     """at most this many padded tokens in a micro-batch, per device; 0: no limit, and no gradient accumulation"""
     compile: bool = False
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
@@ -263,13 +267,13 @@ class Hardware:
     """on CPUs, glibc keeps memory that a step frees for the next one; giving it back costs some 4 % of a step"""
     profile: bool = False
     """trace ten steps into the run's folder: profile/trace.json and profile/operators.txt"""
-    log_every: int = 50
+    log_every: int = field(default=50, metadata=AT_LEAST_1)
     """steps between two lines of the training record"""
-    validate_every: int = 0
+    validate_every: int = field(default=0, metadata=AUTOMATIC)
     """steps between two evaluations of dev perplexity; 0: eight per run"""
-    checkpoint_every: int = 0
+    checkpoint_every: int = field(default=0, metadata=AUTOMATIC)
     """steps between two checkpoints; 0: ten per run, at most 1500 apart"""
-    checkpoint_minutes: float = 10.0
+    checkpoint_minutes: float = field(default=10.0, metadata=AUTOMATIC)
     """minutes after which a checkpoint is due whatever the steps: about the most that a kill loses; 0: only by steps"""
 
 

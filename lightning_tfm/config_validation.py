@@ -1,5 +1,6 @@
 """Values of an experiment that are outside their range or contradict each other."""
 
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -7,21 +8,23 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.registry import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
 
-MOST_BEAMS = 1000
-"""above which a beam search does not end, or does not fit into memory; the paper's has 4, its parser 21"""
+
+def check_ranges(values: Any, section: str) -> None:
+    """Raise UserError where a value of a section is infinite, or outside the range that its field states."""
+    for f in fields(values):
+        value = getattr(values, f.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{section}.{f.name}={value}: expected a finite number")
+        text, holds = f.metadata.get("range", ("", None))
+        if holds is not None and not holds(value):
+            raise UserError(f"{section}.{f.name}={value}: {text}")
 
 
 def check(experiment: Experiment) -> None:
     """Raise UserError where values contradict each other or are outside their range."""
     m, d, t, e = experiment.model, experiment.data, experiment.training, experiment.evaluation
     for section in fields(experiment):
-        values: Any = getattr(experiment, section.name)
-        for f in (f for f in fields(values) if "range" in f.metadata):
-            (text, holds), value = f.metadata["range"], getattr(values, f.name)
-            if not holds(value):
-                raise UserError(f"{section.name}.{f.name}={value}: {text}")
-    if e.beam > MOST_BEAMS:
-        raise UserError(f"evaluation.beam={e.beam}: at most {MOST_BEAMS:,} translations are kept side by side")
+        check_ranges(getattr(experiment, section.name), section.name)
     for name in ("P_drop", "P_attention", "P_ff") if t.masks == "sentence" else ():
         if round(65536 * (share := getattr(m, name))) == 65536:
             raise UserError(

@@ -40,7 +40,7 @@ ARGUMENTS = [
     (f"{MINIATURE} --model.positions ..x", "model.positions='..x': valid: alibi"),
     (f"{MINIATURE} --model.positions :x", "(or the import path of a class"),
     (f"{MINIATURE} --model.positions {'.'.join(['x'] * 3000)}", "cannot import it (maximum recursion depth exceeded"),
-    (f"{MINIATURE} --evaluation.beam 100000000", "evaluation.beam=100000000: at most 1,000 translations"),
+    (f"{MINIATURE} --evaluation.beam 100000000", "evaluation.beam=100000000: must be in [1, 1000]"),
     ("table --width -5", "--width=-5: must not be negative"),
     ("draw --to x.bmp", "--to=x.bmp: a picture is written as .svg or .pdf"),
     ("table \x1b[31mred", "'\\x1b[31mred' is not a valid study name"),

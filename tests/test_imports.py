@@ -57,7 +57,8 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     | {"corpus_metrics", "accel", "model", "data", "training", "bleu", "atomic_io", "sums", "user_code"}
     | {"study.cell", "study.user_classes"},
     "watch": {"atomic_io", "errors", "metrics", "runs", "schema", "study", "sums"},
-    "queue": BASE | {"runs", "study", "watch", "atomic_io", "data", "training.schedule", "yaml_files"},
+    "queue": BASE
+    | {"config_validation", "runs", "study", "watch", "atomic_io", "data", "training.schedule", "yaml_files"},
     "inference": BASE | {"corpus_metrics", "accel", "model", "data", "training", "bleu", "atomic_io", "sums", "runs"},
     "report": BASE
     | {"runs.folder", "runs.rescored", "runs.divergence", "runs.record", "study", "watch", "archives"}

@@ -108,10 +108,11 @@ def test_a_full_disk_is_said_by_every_verb(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("lightning_tfm.cli.follow.runs._act", full)
     assert main(["runs", "list", "--out", str(tmp_path)]) == 79
     assert "no space left on the disk (there/store); free some" in capsys.readouterr().err
-    monkeypatch.setattr(
-        preflight, "check_steps", lambda *given: (_ for _ in ()).throw(PermissionError(13, "denied", "x"))
-    )
-    monkeypatch.setattr("lightning_tfm.study.settings.check_steps", preflight.check_steps)
+
+    def refuse(*given):
+        raise PermissionError(13, "denied", "x")
+
+    monkeypatch.setattr("lightning_tfm.study.settings.check_ranges", refuse)
     assert main(["fit", "--out", str(tmp_path)]) == 2
     assert "lightning-tfm: x: denied" in capsys.readouterr().err
 

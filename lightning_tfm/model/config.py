@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 ABOVE_0 = {"range": ("must be above 0", lambda value: value > 0)}
-"""metadata of a field that says its range, as the three below: what to tell, and what holds (config_validation.py)"""
+"""metadata of a field that says its range, as those below: what to tell, and what holds (config_validation.py)"""
+AT_LEAST_1 = {"range": ("must be at least 1", lambda value: value >= 1)}
 BELOW_1 = {"range": ("must be in [0, 1)", lambda value: 0 <= value < 1)}
 SHARE = {"range": ("must be in (0, 1]", lambda value: 0 < value <= 1)}
 NOT_NEGATIVE = {"range": ("must not be negative", lambda value: value >= 0)}
@@ -17,17 +18,17 @@ NOT_NEGATIVE = {"range": ("must not be negative", lambda value: value >= 0)}
 class Model:
     """The network (section 3 of the paper)."""
 
-    N: int = field(default=6, metadata=ABOVE_0)
+    N: int = field(default=6, metadata=AT_LEAST_1)
     """layers in the encoder and in the decoder, or in the single decoder where `stack` is decoder-only"""
-    d_model: int = field(default=512, metadata=ABOVE_0)
+    d_model: int = field(default=512, metadata=AT_LEAST_1)
     """width of embeddings and sub-layer outputs"""
-    d_ff: int = field(default=2048, metadata=ABOVE_0)
+    d_ff: int = field(default=2048, metadata=AT_LEAST_1)
     """inner width of the feed-forward sub-layers; gated ones take the one with as many parameters, about 2/3 of it"""
     h: int = field(default=8, metadata=ABOVE_0)
     """attention heads"""
-    d_k: int = field(default=64, metadata=ABOVE_0)
+    d_k: int = field(default=64, metadata=AT_LEAST_1)
     """width of queries and keys, per head"""
-    d_v: int = field(default=64, metadata=ABOVE_0)
+    d_v: int = field(default=64, metadata=AT_LEAST_1)
     """width of values, per head"""
     P_drop: float = field(default=0.1, metadata=BELOW_1)
     """dropout on every sub-layer output and on the sums of embedding and position (5.4)"""

@@ -14,13 +14,15 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Self
 
+from lightning_tfm.config_validation import check_ranges
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.config import AT_LEAST_1, NOT_NEGATIVE
 from lightning_tfm.runs.process.forking import die_with_parent
 
 STOP_SECONDS = 90
@@ -88,17 +90,17 @@ class Slurm(Cluster):
     name = "slurm"
     partition: str = ""
     """partition of the jobs; empty for the cluster's default"""
-    minutes: int = 60
+    minutes: int = field(default=60, metadata=AT_LEAST_1)
     """time limit of a job"""
-    jobs: int = 1
+    jobs: int = field(default=1, metadata=AT_LEAST_1)
     """jobs to submit, one worker each"""
-    cpus: int = 1
+    cpus: int = field(default=1, metadata=AT_LEAST_1)
     """CPUs of each task"""
-    gpus: int = 0
+    gpus: int = field(default=0, metadata=NOT_NEGATIVE)
     """GPUs of each job"""
-    requeues: int = 100
+    requeues: int = field(default=100, metadata=NOT_NEGATIVE)
     """how often a job that runs out of time is queued again"""
-    stop_seconds: int = STOP_SECONDS
+    stop_seconds: int = field(default=STOP_SECONDS, metadata=NOT_NEGATIVE)
     """seconds before its time limit at which SLURM warns a job, for the checkpoints of its runs"""
     account: str = ""
     """account that the jobs are charged to"""
@@ -116,10 +118,7 @@ class Slurm(Cluster):
     """further #SBATCH options by name, separated by semicolons, such as 'reservation=night; exclude=n1,n2'"""
 
     def __post_init__(self) -> None:
-        for name in ("jobs", "minutes", "cpus", "gpus", "requeues", "stop_seconds"):
-            least = int(name in ("jobs", "minutes", "cpus"))
-            if getattr(self, name) < least:
-                raise UserError(f"--slurm.{name}={getattr(self, name)}: must be at least {least}")
+        check_ranges(self, "--slurm")
         self.options()
 
     def with_gpus(self, count: int) -> Self:

@@ -1,11 +1,10 @@
 """Mistakes that are known before data are prepared or anything is trained. All raise UserError naming the remedy."""
 
-import math
 import os
-from dataclasses import asdict
 from importlib.util import find_spec
 
-from lightning_tfm.config import WIDTHS, Data, Evaluation, Experiment, Hardware
+from lightning_tfm.config import Data, Evaluation, Experiment, Hardware
+from lightning_tfm.config_validation import check_ranges
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.model.size import count_parameters
@@ -16,8 +15,6 @@ TOKENIZERS = tuple("none zh 13a intl char ja-mecab ko-mecab spm flores101 flores
 """sacreBLEU's, as text: importing it takes a while (tests/test_mistakes.py compares)"""
 NEED = {"ja-mecab": ("MeCab", "ja"), "ko-mecab": ("mecab_ko", "ko")}
 """tokenizer -> module that it needs, and the extra of sacrebleu that brings it"""
-AT_LEAST = {"devices": 1, "num_nodes": 1, "threads": 0, "micro_tokens": 0, "log_every": 1}
-AT_LEAST |= {"validate_every": 0, "checkpoint_every": 0, "checkpoint_minutes": 0}
 NOTHING = {
     "fit": "which experiment? lightning-tfm {verb} --config experiments/miniature.yaml takes minutes on a CPU; others "
     "are in experiments/, or in your own file",
@@ -33,10 +30,8 @@ NOTHING |= dict.fromkeys(
 
 
 def check_hardware(hardware: Hardware) -> None:
-    """Impossible counts and intervals."""
-    values = asdict(hardware)
-    if not math.isfinite(hardware.checkpoint_minutes):
-        raise UserError(f"trainer.checkpoint_minutes={hardware.checkpoint_minutes}: expected a finite number")
+    """Impossible counts and intervals, and an environment that is torchrun's in part."""
+    check_ranges(hardware, "trainer")
     if os.environ.get("RANK", "0") != "0" and "TORCHELASTIC_RUN_ID" not in os.environ:
         raise UserError(
             f"the environment holds RANK={os.environ['RANK']}, as a rank that torchrun started, and this process is "
@@ -47,10 +42,6 @@ def check_hardware(hardware: Hardware) -> None:
         raise UserError(
             f"the environment holds TORCHELASTIC_RUN_ID, as under torchrun, and lacks {', '.join(lacking)}: unset it"
         )
-    for name, least in AT_LEAST.items():
-        if values[name] < least:
-            automatic = " (0 leaves it to the program)" if least == 0 and name != "micro_tokens" else ""
-            raise UserError(f"trainer.{name}={values[name]}: must be at least {least}{automatic}")
 
 
 def check_one_machine(hardware: Hardware) -> None:
@@ -60,19 +51,6 @@ def check_one_machine(hardware: Hardware) -> None:
             f"trainer.num_nodes={hardware.num_nodes}: one run over several machines takes torchrun, which says how "
             "many they are: docs/howto/cluster.md; leave the option out"
         )
-
-
-def check_steps(experiment: Experiment, row: str) -> None:
-    """Sizes, steps and divisors below 1, at the scale at which they were written; numbers that are infinite."""
-    for section, values in asdict(experiment).items():
-        for name, value in values.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"{row}: {section}.{name}={value}: expected a finite number")
-    miniature = {f"miniature.{name}": value for name, value in asdict(experiment.miniature).items()}
-    sizes = {f"model.{name}": getattr(experiment.model, name) for name in (*WIDTHS, "N")}
-    for name, value in (sizes | {"training.steps": experiment.training.steps} | miniature).items():
-        if value < 1:
-            raise UserError(f"{row}: {name}={value}: must be at least 1")
 
 
 def check_asked(experiment: Experiment, verb: str) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
-from lightning_tfm.config_validation import check
+from lightning_tfm.config_validation import check, check_ranges
 from lightning_tfm.errors import UserError
 from lightning_tfm.gone import refuse
 from lightning_tfm.study.file_kind import expect
-from lightning_tfm.study.preflight import check_hardware, check_scoring, check_steps
+from lightning_tfm.study.preflight import check_hardware, check_scoring
 from lightning_tfm.study.ratios import FOLLOW, HOLD, SEEN, Held
 from lightning_tfm.study.user_classes import own_classes
 from lightning_tfm.yaml_files import read_yaml
@@ -87,7 +87,11 @@ class Settings:
 
 def check_experiment(experiment: Experiment, row: str) -> Experiment:
     """`experiment` at its true sizes. Raises UserError where values contradict each other, naming `row`."""
-    check_steps(experiment, row)
+    try:
+        for section in fields(experiment):  # at the scale at which they were written
+            check_ranges(getattr(experiment, section.name), section.name)
+    except UserError as error:
+        raise UserError(f"{row}: {error}") from None
     exact = experiment.scaled(row)
     try:
         check(exact)
