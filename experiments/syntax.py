@@ -86,27 +86,27 @@ class Traced(Grammar):
     def __init__(self, lexicon: Lexicon, draw: Draw):
         super().__init__(lexicon, draw)
         self._verbs = {verb.source + ending for verb in lexicon.verbs for ending in ("", "ed")}
-        self._adjectives = {one.source for one in lexicon.adjectives}
+        self._adjectives = {adjective.source for adjective in lexicon.adjectives}
         self._nouns = {noun.source for noun in lexicon.nouns}
         self._known = dict((target, source) for source, target in (*lexicon.prepositions, *lexicon.times))
         self._opens = {"to", *(source for source, _ in lexicon.prepositions)}
         self._clauses: list[tuple[list[Word], list[Word], Word]] = []
 
-    def traced(self) -> tuple[str, str, Gold]:
+    def draw_gold(self) -> tuple[str, str, Gold]:
         self._clauses.clear()
         lines = self.sentence()
         (source, target, verb), *more = self._clauses
         for source_2, target_2, verb_2 in more:
             # what joins them is the word between, in both languages
-            joins, joined = Word(lines[0].split(" ")[len(source)]), Word(lines[1].split(" ")[len(target)])
-            joins.parent, joins.head, joined.source = verb, verb_2, joins
+            joins, translation = Word(lines[0].split(" ")[len(source)]), Word(lines[1].split(" ")[len(target)])
+            joins.parent, joins.head, translation.source = verb, verb_2, joins
             _attach([verb_2], joins, verb)
-            source, target = [*source, joins, *source_2], [*target, joined, *target_2]
+            source, target = [*source, joins, *source_2], [*target, translation, *target_2]
         return (*lines, _gold(source, target))
 
     def _clause(self, order: str, *first: Any) -> Any:
         drawn, translated, subject, object_ = super()._clause(order, *first)
-        source, verb = self._attached(drawn)
+        source, verb = self._attach_openings(drawn)
         _attach(source, verb, verb)
         by_name = {word: word for plain, word in zip(drawn, source, strict=True) if plain is not word}
         for phrase, word in ((subject, "il"), (object_, "lo")):
@@ -151,7 +151,7 @@ class Traced(Grammar):
 
     def _relative(self, head: Phrase, depth: int) -> tuple[list[str], list[str]]:
         drawn, translated = super()._relative(head, depth)
-        source, verb = self._attached(drawn)
+        source, verb = self._attach_openings(drawn)
         ke = source[0]
         _attach([word for word in source if word is not ke], verb, verb)
         verb.parent, verb.head, ke.head = ke, None, verb
@@ -162,7 +162,7 @@ class Traced(Grammar):
             word.source = word.source or (auxiliary if word is target[-1] else verb)
         return source, target
 
-    def _attached(self, words: list[str]) -> tuple[list[Any], Word]:
+    def _attach_openings(self, words: list[str]) -> tuple[list[Any], Word]:
         """Words with what follows `to` and prepositions attached to these; and the verb."""
         new = [not isinstance(word, Word) for word in words]
         made = _words(words)
@@ -181,19 +181,19 @@ def _gold(source: list[Word], target: list[Word]) -> Gold:
     number = {id(word): i for i, word in enumerate(source)} | {id(None): NONE}
     parent, head = ([number[id(getattr(word, name))] for word in source] for name in ("parent", "head"))
     aligned = [number[id(word.source)] for word in target]
-    return dict(zip(TASKS, (parent, head, projected(parent, aligned), projected(head, aligned), aligned), strict=True))
+    return dict(zip(TASKS, (parent, head, projection(parent, aligned), projection(head, aligned), aligned), strict=True))
 
 
-def projected(up: list[int], aligned: list[int]) -> list[int]:
+def projection(up: list[int], aligned: list[int]) -> list[int]:
     """Of each target word the one that translates its source word's nearest ancestor that is translated at all."""
     there = {word: i for i, word in reversed(list(enumerate(aligned))) if word != NONE}
-    found = []
+    places = []
     for word in aligned:
         above = up[word] if word != NONE else NONE
         while above != NONE and above not in there:
             above = up[above]
-        found.append(there.get(above, NONE))
-    return found
+        places.append(there.get(above, NONE))
+    return places
 
 
 def head_child(tree: Tree, content: bool) -> Tree:
@@ -226,7 +226,7 @@ def of_tree(tree: Tree) -> Gold:
         elif not leaf:
             opened.append(i)
     above, over = ([up.get(i, NONE) for i in range(word)] for up in (parent, head))
-    return dict(zip(TASKS, (above, over, parents, projected(over, aligned), aligned), strict=True))
+    return dict(zip(TASKS, (above, over, parents, projection(over, aligned), aligned), strict=True))
 
 
 def _attach_leaves(tree: Tree, content: bool, numbers: Iterator[int], above: dict[int, int]) -> int:
@@ -248,7 +248,7 @@ def gold_pairs(data: Data, split: str) -> dict[tuple[str, str], Gold]:
         raise SystemExit(f"data.corpus={data.corpus}, {split}: trees are known of val and test of builtin and trees")
     if data.corpus == "builtin":
         grammar = Traced(Lexicon(data.corpus_seed), Draw(split, data.corpus_seed))
-        lines, drawn = Builtin(data.pairs, data.corpus_seed).lines(split), (grammar.traced() for _ in count())
+        lines, drawn = Builtin(data.pairs, data.corpus_seed).lines(split), (grammar.draw_gold() for _ in count())
     else:
         bank = Treebank(data.corpus_seed, Draw("trees", split, data.corpus_seed))
         trees = (bank.sentence() for _ in count())
@@ -274,7 +274,7 @@ def sentences_of(trained: Trained, split: Split) -> list[Sentence]:
     gold = gold_pairs(data, data.dev)
     for i, lines in enumerate(zip(split.source_text(), split.target_text(), strict=True)):
         tokens = [[piece(int(x)) for x in ids] for ids in (split.source(i), split.target(i))]
-        words = [words_of(one, len(line.split(" "))) for one, line in zip(tokens, lines, strict=True)]
+        words = [words_of(ids, len(line.split(" "))) for ids, line in zip(tokens, lines, strict=True)]
         sentences.append(Sentence(words[0], words[1], gold[lines]))
     return sentences
 
@@ -295,9 +295,9 @@ def layouts(split: Split, sentences: list[Sentence]) -> list[Layout]:
     made = []
     for batch in evaluation_batches(split):
         here = [sentences[line] for line in batch.index_B]
-        source, target = _members([one.source_S for one in here]), _members([one.target_T for one in here])
+        source, target = _members([sentence.source_S for sentence in here]), _members([sentence.target_T for sentence in here])
         # the query of a step predicts the next token; a step's keys begin with <s>, which is the last of the words
-        written = _members([np.roll(one.target_T, 1) for one in here])
+        written = _members([np.roll(sentence.target_T, 1) for sentence in here])
         of_source, of_target = (x.transpose(2, 3) / x.sum(2).clamp(min=1)[..., None] for x in (source, target))
         queries = {"encoder": of_source, "decoder": of_target, "cross": of_target}
         made.append((batch, queries, {"encoder": source, "decoder": written, "cross": source}))
@@ -320,8 +320,8 @@ def chosen(model: lt.Transformer, texts: list[Layout], sentences: list[Sentence]
     """
     weights: dict[tuple[str, int], Tensor] = {}
     # not restricted self-attention, whose blocks hold queries that are none
-    places = [one for one in lt.attention_places(model) if not isinstance(one.module, RestrictedSelfAttention)]
-    places = [one for one in places if one.module.mix is None or one.module.mix.has_weights]
+    places = [place for place in lt.attention_places(model) if not isinstance(place.module, RestrictedSelfAttention)]
+    places = [place for place in places if place.module.mix is None or place.module.mix.has_weights]
     made: Chosen = {(place.kind, place.layer): [np.empty(0)] * len(sentences) for place in places}
     with lt.watch_attention(places, lambda place, look: weights.update({(place.kind, place.layer): look.weights})):
         for batch, queries, keys in texts:
@@ -351,13 +351,13 @@ def measure(trained: Trained, split: Split) -> dict[str, Any]:
         means = {"trained": agreement(choices), "untrained": np.mean([agreement(model[at]) for model in untrained])}
         agreed.setdefault(at[0], []).append({name: round(float(x), 6) for name, x in means.items()})
     relations = [relation(task, ours, untrained, sentences) for task in TASKS if any(at[0] == task[0] for at in ours)]
-    kept = {"schema": 1, "split": "dev", "sentences": len(sentences), "untrained": many * config.h}
-    return kept | {"relations": relations, "agreement": agreed}
+    head = {"schema": 1, "split": "dev", "sentences": len(sentences), "untrained": many * config.h}
+    return head | {"relations": relations, "agreement": agreed}
 
 
 def relation(task: tuple[str, str], ours: Chosen, untrained: list[Chosen], sentences: list[Sentence]) -> dict[str, Any]:
     """One relation, over all layers of its kind."""
-    golds = [np.array(one.gold[task]) for one in sentences]
+    golds = [np.array(sentence.gold[task]) for sentence in sentences]
     if task[0] == "decoder":  # gold counts where it comes before the word
         golds = [np.where(gold >= np.arange(len(gold)), NONE, gold) for gold in golds]
     names = ("share", "order", "p_order", "untrained", "p_untrained")
@@ -366,7 +366,7 @@ def relation(task: tuple[str, str], ours: Chosen, untrained: list[Chosen], sente
     layers = []
     for at, choices in ours.items():
         if at[0] == task[0]:
-            share, expected, p = exchanged(choices, golds, alike(task[0], sentences), words)
+            share, expected, p = exchanged_shares(choices, golds, alike(task[0], sentences), words)
             chance = np.concatenate([hits(model[at], golds) for model in untrained]) / words
             rank = (1 + (chance >= share[:, None]).sum(1)) / (1 + len(chance))
             columns = zip(share, expected, p, np.full(len(share), chance.mean()), rank, strict=True)
@@ -379,8 +379,8 @@ def relation(task: tuple[str, str], ours: Chosen, untrained: list[Chosen], sente
 def alike(kind: str, sentences: list[Sentence]) -> list[np.ndarray]:
     """Sentences of as many words, of both sides in cross-attention."""
     groups: dict[tuple[int, int], list[int]] = {}
-    for i, one in enumerate(sentences):
-        size = (int(one.source_S[-1]) * (kind != "decoder"), int(one.target_T[-1]) * (kind != "encoder"))
+    for i, sentence in enumerate(sentences):
+        size = (int(sentence.source_S[-1]) * (kind != "decoder"), int(sentence.target_T[-1]) * (kind != "encoder"))
         groups.setdefault(size, []).append(i)
     return [np.array(group) for group in groups.values()]
 
@@ -390,7 +390,7 @@ def hits(choices: Sequence[np.ndarray], golds: Sequence[np.ndarray]) -> np.ndarr
     return np.sum([(choice == gold).sum(1) for choice, gold in zip(choices, golds, strict=True)], 0)
 
 
-def exchanged(
+def exchanged_shares(
     choices: Sequence[np.ndarray], golds: Sequence[np.ndarray], groups: Sequence[np.ndarray], words: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(share, its mean over the permutations, p) of each head."""
@@ -459,8 +459,8 @@ def main() -> None:
     if options.figure:
         Path(options.figure).write_text(picture(heads), encoding="utf-8")
     relations = heads.groupby(["of", "relation"], sort=False)
-    found = relations["p"].transform(lambda p: f"{(p < 0.05).sum()} of {len(p)}")
-    best = heads.assign(found=found).loc[relations["share"].idxmax()]
+    significant = relations["p"].transform(lambda p: f"{(p < 0.05).sum()} of {len(p)}")
+    best = heads.assign(found=significant).loc[relations["share"].idxmax()]
     print("The best head of each relation:", best.to_string(index=False), sep="\n")
     for kind, layers in record["agreement"].items():
         print(f"\n{kind}: words at which two heads of a layer choose one", pd.DataFrame(layers), sep="\n")

@@ -297,11 +297,11 @@ def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
 
 def from_record(plain: dict[str, Any]) -> Experiment:
     """The experiment that a file of ours holds, whatever version wrote it: without the fields that are gone."""
-    kept = {
+    present = {
         section: {name: value for name, value in values.items() if f"{section}.{name}" not in GONE}
         for section, values in plain.items()
     }
-    return from_dict(Experiment, kept)
+    return from_dict(Experiment, present)
 
 
 def _fields_from(cls: type, values: dict[str, Any], where: str) -> dict[str, Any]:

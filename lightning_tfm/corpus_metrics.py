@@ -86,9 +86,9 @@ class Summed(Counted):
                 raise ValueError(f"counts() gives {counts_SX.tolist()[:1]} …, {list(counts_SX.shape)}: {wanted}")
             sums_X = counts_SX.sum(0)
             with np.errstate(divide="ignore", invalid="ignore"):
-                value, (one, other) = float(self.score(sums_X)), self.score(np.stack([sums_X, sums_X + 1]))
-            if not (np.isfinite([value, other]).all() and value == one):
-                raise ValueError(f"score() gives {value} for sums {sums_X}, {one} for the same as a row among others")
+                value, (row, other) = float(self.score(sums_X)), self.score(np.stack([sums_X, sums_X + 1]))
+            if not (np.isfinite([value, other]).all() and value == row):
+                raise ValueError(f"score() gives {value} for sums {sums_X}, {row} for the same as a row among others")
         except Exception as error:  # whatever it may raise
             at, named = extract_tb(error.__traceback__)[-1], self.signature().partition("|")[0]
             raise UserError(f"metric '{named}': {type(error).__name__}: {error} ({at.filename}:{at.lineno})") from error

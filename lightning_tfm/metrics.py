@@ -277,17 +277,17 @@ class Metrics(dict[str, Metric]):
         self[name] = Metric(name, counted=name, printed=False, asked=True, **plain | traits)
         return self[name]
 
-    def named(self, joined: str) -> list[Metric]:
+    def named(self, names: str) -> list[Metric]:
         """Those of `f1+exact`, which may be added. Raises UserError."""
-        if wrong := next((sign for sign in ", ;" if sign in joined), "+" * (joined != "" and "" in joined.split("+"))):
-            raise UserError(f"metrics '{joined}': names are joined by +, as in chrf+exact, without {wrong!r} elsewhere")
-        metrics = [self[name] for name in joined.split("+") if joined]
+        if wrong := next((sign for sign in ", ;" if sign in names), "+" * (names != "" and "" in names.split("+"))):
+            raise UserError(f"metrics '{names}': names are joined by +, as in chrf+exact, without {wrong!r} elsewhere")
+        metrics = [self[name] for name in names.split("+") if names]
         for metric in metrics:
             if not metric.more:
                 raise UserError(f"metric '{metric.name}' is in every score: remove it")
         ((label, number),) = Counter(m.label for m in [*map(self.__getitem__, PRINTED), *metrics]).most_common(1)
         if number > 1:
-            raise UserError(f"metrics '{joined}': {number} columns would be labelled '{label}'")
+            raise UserError(f"metrics '{names}': {number} columns would be labelled '{label}'")
         return metrics
 
 

@@ -159,14 +159,14 @@ def read_word(kind: Any, text: str) -> Any:
         return text
 
 
-def _size(node: yaml.Node, known: dict[int, float], levels: int) -> float:
+def _size(node: yaml.Node, sizes: dict[int, float], levels: int) -> float:
     """Values below a node, each as often as aliases repeat it; infinite where one holds itself or is too deep."""
-    if id(node) not in known:
-        known[id(node)] = math.inf
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf
         below = node.value if isinstance(node, yaml.CollectionNode) else []
-        parts = [part for one in below for part in (one if isinstance(one, tuple) else (one,))]
-        known[id(node)] = 1 + sum(_size(part, known, levels - 1) for part in parts) if levels else math.inf
-    return known[id(node)]
+        parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
+        sizes[id(node)] = 1 + sum(_size(part, sizes, levels - 1) for part in parts) if levels else math.inf
+    return sizes[id(node)]
 
 
 def _index(path: Path, node: yaml.Node, keys: tuple[str, ...], lines: dict[tuple[str, ...], int]) -> None:

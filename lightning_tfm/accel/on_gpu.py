@@ -73,10 +73,10 @@ class DeviceMasks:
         from lightning_tfm.accel.kernels.masks import masks
 
         formula, (index_B, source_B, target_B) = self.formula, batch.keys_3B.unbind(0)
-        kept, sides = self._value(like.dtype), []
+        value, sides = self._value(like.dtype), []
         for side, lengths_B, ids in ((SOURCE, source_B, batch.source_BS), (TARGET, target_B, batch.target_in_BT)):
             shape = (formula.streams[side], ids.shape[1], formula.d_model)
-            sides.append(masks(kept, self.key, index_B, lengths_B, shape, (step, side), formula.dropped))
+            sides.append(masks(value, self.key, index_B, lengths_B, shape, (step, side), formula.dropped))
         return sides[0], sides[1]
 
     def _value(self, dtype: torch.dtype) -> Tensor:

@@ -14,7 +14,7 @@ from lightning_tfm.sums import check_recorded
 
 
 class Text(Protocol):
-    """What can be scored: Prepared, textset.TextSet, long.LongText."""
+    """What can be scored: Prepared, adhoc_split.TextSet, length_buckets.LongText."""
 
     @property
     def tokenizer(self) -> Tokenizer | PieceTokenizer: ...

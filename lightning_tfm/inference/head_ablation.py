@@ -38,11 +38,11 @@ def heads(trained: Trained, text: EncodedText, how: Evaluation, say: Say) -> dic
     batches = evaluation_batches(text)
     metric, score = _scorer(trained.prepared, text, how)
 
-    def scored() -> tuple[list[Line], float]:
+    def score_text() -> tuple[list[Line], float]:
         lines = evaluate_lines(trained.module, batches, len(text), how)
         return lines, score([line.pieces or [] for line in lines])
 
-    whole, of_whole = scored()
+    whole, of_whole = score_text()
     pieces = sum(line.tokens for line in whole)
     changes: dict[str, list[list[dict[str, float]]]] = {kind: [] for kind in KINDS}
     every = attention_places(trained.module.transformer)
@@ -50,7 +50,7 @@ def heads(trained: Trained, text: EncodedText, how: Evaluation, say: Say) -> dic
         row = []
         for head in range(module.h):
             with without(module, head):
-                lines, value = scored()
+                lines, value = score_text()
             change = np.array([line.nll - before.nll for line, before in zip(lines, whole, strict=True)])
             half = Z95 * math.sqrt(len(change) * change.var(ddof=1)) if len(change) > 1 else math.inf
             sums = {"nll": change.sum(), "low": change.sum() - half, "high": change.sum() + half}

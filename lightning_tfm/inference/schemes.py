@@ -63,16 +63,16 @@ def _biases(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, A
     sums: dict[tuple[str, int], np.ndarray] = {}
     counts = {kind: np.zeros(size) for kind in ("encoder", "decoder")}
 
-    def add(place: Place, seen: Look) -> None:
-        if seen.bias is None:
+    def add(place: Place, look: Look) -> None:
+        if look.bias is None:
             return
-        T, S = seen.weights.shape[2:]
+        T, S = look.weights.shape[2:]
         apart_TS = np.arange(S) - np.arange(T)[:, None]
         near = abs(apart_TS) <= POSITIONS
-        near &= True if seen.mask is None else seen.mask.expand(1, 1, T, S)[0, 0].numpy()
+        near &= True if look.mask is None else look.mask.expand(1, 1, T, S)[0, 0].numpy()
         where = apart_TS[near] + POSITIONS
         total = sums.setdefault((place.kind, place.layer), np.zeros((place.module.h, size)))
-        for h, one_TS in enumerate(seen.bias.expand(1, place.module.h, T, S)[0].double().numpy()):
+        for h, one_TS in enumerate(look.bias.expand(1, place.module.h, T, S)[0].double().numpy()):
             total[h] += np.bincount(where, one_TS[near], size)
         if place.layer == 0:
             counts[place.kind] += np.bincount(where, minlength=size)
@@ -84,12 +84,12 @@ def _biases(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, A
     curves = {}
     for kind, count in counts.items():
         if count.any():
-            met = np.flatnonzero(count)
-            kept = slice(met[0], met[-1] + 1)
-            heads = np.concatenate([total for (stack, _), total in sorted(sums.items()) if stack == kind])[:, kept]
+            reached = np.flatnonzero(count)
+            span = slice(reached[0], reached[-1] + 1)
+            heads = np.concatenate([total for (stack, _), total in sorted(sums.items()) if stack == kind])[:, span]
             with np.errstate(invalid="ignore"):
-                values = heads / count[kept]
-            first = int(met[0]) - POSITIONS
+                values = heads / count[span]
+            first = int(reached[0]) - POSITIONS
             curves[kind] = {"kind": "bias", "first": first, "values": _round(torch.from_numpy(values))}
     return curves
 

@@ -52,24 +52,24 @@ def measure_softmax(transformer: SequenceModel, batches: list[Batch]) -> dict[st
         if place.module.mix is None and not isinstance(place.module, RestrictedSelfAttention)
     ]
     total = {(place.kind, place.layer): torch.zeros(place.module.h, len(COUNTS)).double() for place in watched}
-    seen: list[tuple[Place, Look]] = []
+    looks: list[tuple[Place, Look]] = []
 
     def keep(place: Place, look: Look) -> None:
         assert look.scores is not None
         look.scores.retain_grad()
-        seen.append((place, look))
+        looks.append((place, look))
 
     with watch_attention(watched, keep):
         for batch in batches:
             logits_BTW = transformer(batch.source_BS, batch.target_in_BT)
             F.cross_entropy(logits_BTW.flatten(0, 1), batch.target_out_BT.flatten(), reduction="sum").backward()
-            for place, look in seen:
+            for place, look in looks:
                 assert look.scores is not None and look.scores.grad is not None
                 T, S = look.weights.shape[2:]
                 keys_T = torch.full((T,), S) if look.mask is None else look.mask.expand(1, 1, T, S)[0, 0].sum(-1)
                 weights_HTS = look.weights.detach()[0]
                 total[place.kind, place.layer] += count_saturation(weights_HTS, look.scores.grad[0], keys_T.double())
-            seen.clear()
+            looks.clear()
             transformer.zero_grad()
     heads: dict[str, list] = {kind: [] for kind in KINDS}
     for (kind, _), sums in total.items():

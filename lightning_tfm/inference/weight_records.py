@@ -63,9 +63,9 @@ def calibration_bins(confidence_N: np.ndarray, right_N: np.ndarray) -> dict[str,
     for b in range(BINS):
         inside = where == b
         count = int(inside.sum())
-        said, hit = (float(x[inside].mean()) if count else 0.0 for x in (confidence_N, right_N))
-        ece += count / len(confidence_N) * abs(said - hit)
-        bins.append({"count": count, "confidence": round(said, 6), "accuracy": round(hit, 6)})
+        stated, hit = (float(x[inside].mean()) if count else 0.0 for x in (confidence_N, right_N))
+        ece += count / len(confidence_N) * abs(stated - hit)
+        bins.append({"count": count, "confidence": round(stated, 6), "accuracy": round(hit, 6)})
     return {"ece": round(ece, 8), "pieces": len(confidence_N), "bins": bins}
 
 

@@ -82,19 +82,19 @@ class LayerTable(Kept):
     rows: list[LayerMeasures]
 
 
-def crossing(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
-    """The length from which on `one` costs more than `other`; between two measured ones by straight lines per position.
+def crossing(costs: Mapping[int, float], other: Mapping[int, float]) -> float | None:
+    """The length from which on `costs` are more than `other`; between two measured ones by straight lines per position.
 
     Operations per position are straight lines in n, so that theirs is exact. None where it never does, 0 where it does
     from the first length on.
     """
-    lengths = sorted(one.keys() & other.keys())
-    more = [n for n in lengths if one[n] > other[n]]
+    lengths = sorted(costs.keys() & other.keys())
+    more = [n for n in lengths if costs[n] > other[n]]
     if not more or more[-1] != lengths[-1]:
         return None
-    below = [n for n in lengths if one[n] <= other[n]]
+    below = [n for n in lengths if costs[n] <= other[n]]
     if not below:
         return 0.0
     left, right = below[-1], min(n for n in lengths if n > below[-1])
-    a, b = ((one[n] - other[n]) / n for n in (left, right))
+    a, b = ((costs[n] - other[n]) / n for n in (left, right))
     return left + (right - left) * -a / (b - a)

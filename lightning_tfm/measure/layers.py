@@ -109,7 +109,7 @@ def _operations(model: Model, n: int) -> tuple[int, int]:
 
 
 def fit_exponents(sizes: Sequence[Sequence[int]], counts: Sequence[int]) -> list[Exponent]:
-    """Least squares of log count on log sizes, with twice the standard error: the misfit (record.Exponent)."""
+    """Least squares of log count on log sizes, with twice the standard error: the misfit (layer_table.Exponent)."""
     X = np.array([[1.0, *map(log, row)] for row in sizes])
     y = np.log(np.array(counts, dtype=float))
     solution, *_ = np.linalg.lstsq(X, y, rcond=None)

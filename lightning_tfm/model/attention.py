@@ -151,8 +151,8 @@ class Attention(nn.Module):
         weights_BHTS = self.dropout(masked_softmax(score_BHTS, mask))
         if self.watch is not None:
             self.watch(score_BHTS, weights_BHTS, mask, bias)
-        found_BHTV = weights_BHTS @ v_BHSV
-        return found_BHTV if values is None else found_BHTV + values(weights_BHTS)
+        mix_BHTV = weights_BHTS @ v_BHSV
+        return mix_BHTV if values is None else mix_BHTV + values(weights_BHTS)
 
 
 class KeyValueCache:
@@ -230,5 +230,5 @@ class CrossAttention(Attention):
         """Where x has several rows for one of the memory, beams of a sentence, these are queries of one attention."""
         y_BTD = x_BTD if len(x_BTD) == len(k_BGSK) else x_BTD.view(len(k_BGSK), -1, x_BTD.shape[-1])
         q_BHTK = self.apply_norm(self.q_norm, split_heads(self.W_Q(y_BTD), self.h))
-        found_BTD = self.W_O(merge_heads(self.compare(q_BHTK, k_BGSK, v_BGSV, allowed, False, y_BTD)))
-        return found_BTD if y_BTD is x_BTD else found_BTD.reshape(x_BTD.shape)
+        mix_BTD = self.W_O(merge_heads(self.compare(q_BHTK, k_BGSK, v_BGSV, allowed, False, y_BTD)))
+        return mix_BTD if y_BTD is x_BTD else mix_BTD.reshape(x_BTD.shape)

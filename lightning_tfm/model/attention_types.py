@@ -54,9 +54,9 @@ class AttentionType(nn.Module):
         """Whether there are any to look at."""
         return type(self).weights is not AttentionType.weights
 
-    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+    def finish(self, mix_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
         """What becomes of the mix before W_O; `x` is what the queries are made of."""
-        return found_BHTV
+        return mix_BHTV
 
     def forward(
         self,
@@ -108,9 +108,9 @@ class Gated(Softmax):
         super().__init__(sizes)
         self.W_G = nn.Linear(sizes.d_model, sizes.h * sizes.d_v, bias=False)
 
-    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
-        gate_BHTV = self.W_G(x_BTD).unflatten(-1, (found_BHTV.shape[1], -1)).transpose(1, 2)
-        return found_BHTV * gate_BHTV.sigmoid()
+    def finish(self, mix_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        gate_BHTV = self.W_G(x_BTD).unflatten(-1, (mix_BHTV.shape[1], -1)).transpose(1, 2)
+        return mix_BHTV * gate_BHTV.sigmoid()
 
 
 class Differential(AttentionType):
@@ -134,8 +134,8 @@ class Differential(AttentionType):
             scaled_scores(q_2, k_2, bias), mask
         )
 
-    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
-        return self.norm(found_BHTV).to(found_BHTV.dtype) * (1 - self.start)
+    def finish(self, mix_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return self.norm(mix_BHTV).to(mix_BHTV.dtype) * (1 - self.start)
 
 
 class Sigmoid(AttentionType):
@@ -145,8 +145,8 @@ class Sigmoid(AttentionType):
         score_BHTS = scaled_scores(q_BHTK, k_BHSK, bias)
         if mask is None:
             return (score_BHTS - math.log(score_BHTS.shape[3])).sigmoid()
-        seen = mask.sum(-1, keepdim=True).to(score_BHTS.dtype)
-        return (score_BHTS - seen.log()).sigmoid().masked_fill(~mask, 0.0)
+        count = mask.sum(-1, keepdim=True).to(score_BHTS.dtype)
+        return (score_BHTS - count.log()).sigmoid().masked_fill(~mask, 0.0)
 
 
 class Mean(Softmax):

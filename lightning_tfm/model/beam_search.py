@@ -140,8 +140,8 @@ class Beams:
         if ends.device.type not in READ_AT_ONCE or bool(counts.any()):  # else none is better than those before
             self._finish(ends.double().masked_fill(~counts, NONE), position, alpha, made)
         bound = best[:, 0].double() / self.penalty_B
-        kept = self.score_BK[:, n_best - 1]
-        self.done_B = self.done_B | last | ((kept > NONE) & (kept >= bound)) | (bound == NONE)
+        worst = self.score_BK[:, n_best - 1]
+        self.done_B = self.done_B | last | ((worst > NONE) & (worst >= bound)) | (bound == NONE)
         self.logprob_Bw = best
         self.history_BwL = _of(self.history_BwL, parent)
         self.history_BwL[:, :, made] = piece

@@ -57,10 +57,10 @@ def long_text(length: int) -> Tensor:
 
 def later_position(before: Tensor, after: Tensor, at: int = CHANGED) -> str:
     """How logits of `with_another_piece` depend on a later position; empty where they do not."""
-    seen = (before[:, :at] != after[:, :at]).any(2).any(0).nonzero().flatten().tolist()
-    if not seen:
+    changed = (before[:, :at] != after[:, :at]).any(2).any(0).nonzero().flatten().tolist()
+    if not changed:
         return ""
-    which = f"positions 0 to {at - 1}" if at == CHANGED else f"position {seen[0]}"
+    which = f"positions 0 to {at - 1}" if at == CHANGED else f"position {changed[0]}"
     return f"{which} changed with the token at position {at}"
 
 
@@ -87,9 +87,9 @@ def in_training(model: SequenceModel) -> str:
     check_repeated(model.train(), "in training, with one seed", "by torch.rand and the like")
     before, after = with_another_piece(model)
     seeding.remove()
-    kept = [name for name, tensor in model.eval().state_dict().items() if not torch.equal(tensor, state[name])]
-    if kept:
-        return f"training changes {kept[0]}, which other texts then meet"
+    changed = [name for name, tensor in model.eval().state_dict().items() if not torch.equal(tensor, state[name])]
+    if changed:
+        return f"training changes {changed[0]}, which other texts then meet"
     fault = later_position(before, after)
     return fault and f"in training, {fault}"
 
@@ -105,25 +105,25 @@ def piece_by_piece(model: SequenceModel, within: float) -> str:
     return ""
 
 
-def _check_shape(part: nn.Module, given: tuple[Any, ...], made: Any, wanted: tuple[int, ...] = ()) -> None:
-    if getattr(made, "shape", None) != (wanted or given[0].shape):
-        shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+def _check_shape(part: nn.Module, inputs: tuple[Any, ...], output: Any, wanted: tuple[int, ...] = ()) -> None:
+    if getattr(output, "shape", None) != (wanted or inputs[0].shape):
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         how = (
             f": [B, h, T, d_v] = {wanted} is wanted"
             if wanted
-            else f" of {tuple(given[0].shape)}: the same shape is wanted"
+            else f" of {tuple(inputs[0].shape)}: the same shape is wanted"
         )
         raise ValueError(f"{type(part).__name__} makes {shape}{how}")
 
 
-def _check_mix(P_attention: float, part: nn.Module, given: tuple[Any, ...], made: Tensor) -> None:
+def _check_mix(P_attention: float, part: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
     """Its shape, and whether it takes what positional schemes and dropout of weights have for it."""
-    _check_shape(part, given, made, (*given[0].shape[:3], given[2].shape[3]))
-    q, k, v, mask, bias, x, drop = given
+    _check_shape(part, inputs, output, (*inputs[0].shape[:3], inputs[2].shape[3]))
+    q, k, v, mask, bias, x, drop = inputs
     if bias is not None and k.shape[2] > 1:
-        if torch.equal(part.forward(q, k, v, mask, bias + torch.arange(k.shape[2]), x, drop), made):
+        if torch.equal(part.forward(q, k, v, mask, bias + torch.arange(k.shape[2]), x, drop), output):
             raise ValueError(f"{type(part).__name__} ignores the bias by which model.positions acts: take another")
-    if P_attention and torch.equal(part.forward(q, k, v, mask, bias, x, torch.zeros_like), made):
+    if P_attention and torch.equal(part.forward(q, k, v, mask, bias, x, torch.zeros_like), output):
         raise ValueError(f"{type(part).__name__} does not call drop(weights), so model.P_attention must be 0")
 
 

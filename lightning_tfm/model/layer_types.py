@@ -291,10 +291,10 @@ class RestrictedSelfAttention(SelfAttention):
 
     def whole(self, T: int, allowed: Tensor | None, device: torch.device) -> Tensor:
         """[1 or B, 1, T, T]; a query beyond its text's end sees itself, so that its result is a number."""
-        seen = self.near(T, T + self.r - 1, device)[:, self.before : self.before + T][None, None]
+        mask = self.near(T, T + self.r - 1, device)[:, self.before : self.before + T][None, None]
         if allowed is None:
-            return seen
-        return (seen & allowed) | torch.eye(T, dtype=torch.bool, device=device)
+            return mask
+        return (mask & allowed) | torch.eye(T, dtype=torch.bool, device=device)
 
     def attend_in_blocks(self, q_BHTK: Tensor, k_BHTK: Tensor, v_BHTV: Tensor, allowed: Tensor | None) -> Tensor:
         """Every block of r queries with its keys as a separate sentence -> [B, H, T, V]."""
@@ -311,11 +311,11 @@ class RestrictedSelfAttention(SelfAttention):
         true_B1T1 = torch.ones(1, 1, T, 1, device=q_BHTK.device) if allowed is None else allowed[:, :, 0, :, None]
         there = windows(true_B1T1.to(q_BHTK.dtype))[..., 0] > 0  # [(B or 1) * blocks, 1, 2r - 1]
         itself = torch.eye(2 * r - 1, dtype=torch.bool, device=q_BHTK.device)[self.before : self.before + r]
-        seen = (self.near(r, 2 * r - 1, q_BHTK.device) & there[:, :, None]) | itself
+        mask = (self.near(r, 2 * r - 1, q_BHTK.device) & there[:, :, None]) | itself
         if allowed is None:
-            seen = seen.repeat(B, 1, 1, 1)
+            mask = mask.repeat(B, 1, 1, 1)
         q = F.pad(q_BHTK, (0, 0, 0, missing)).unflatten(2, (blocks, r)).transpose(1, 2).flatten(0, 1)
-        out = self.compare(q, windows(k_BHTK), windows(v_BHTV), seen, False)
+        out = self.compare(q, windows(k_BHTK), windows(v_BHTV), mask, False)
         return out.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :T]
 
     def new_cache(self) -> KeyValueCache:

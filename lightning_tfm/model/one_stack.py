@@ -78,9 +78,9 @@ class OneStack(SequenceModel):
         text = Joined(source_BS, target_BT, self.max_length)
         pieces_BLD = text.join(self.look_up(source_BS, True), self.look_up(target_BT, False))
         x_BLD = self.decoder_dropout(self.with_positions(pieces_BLD, self.decoder_positions))
-        seen = None if self.config.stack == "causal" else text.prefix()
+        mask = None if self.config.stack == "causal" else text.prefix()
         for layer in self.decoder:
-            x_BLD = layer(x_BLD, seen)
+            x_BLD = layer(x_BLD, mask)
         return self.decoder_norm(text.of_target(x_BLD))
 
     def dropouts(self) -> list[Dropout]:
@@ -105,7 +105,7 @@ class SameLength:
 
 
 class OneStackDecoder:
-    """One piece at a time, as search.CachedDecoder; sources of one length go through it together.
+    """One piece at a time, as beam_search.CachedDecoder; sources of one length go through it together.
 
     Each has positions and cache of its own length, whatever positional scheme or layer type there is: no row sees what
     others of the batch are. What was decoded before is held for every beam, the source with it.
@@ -137,10 +137,10 @@ class OneStackDecoder:
 
     def select(self, rows: Tensor, sentences: Tensor | None) -> None:
         for group in self.groups:
-            kept = torch.isin(rows, group.rows).nonzero()[:, 0]
+            places = torch.isin(rows, group.rows).nonzero()[:, 0]
             for cache in group.caches:
-                cache.select(torch.searchsorted(group.rows, rows[kept]))
-            group.rows = kept
+                cache.select(torch.searchsorted(group.rows, rows[places]))
+            group.rows = places
         if sentences is not None:
             self.groups = [group for group in self.groups if len(group.rows)]
 

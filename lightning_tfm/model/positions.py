@@ -159,8 +159,8 @@ class Rotary(RotationScheme):
         end = start + x_BHTK.shape[2]
         if end > self.table_TK.shape[0]:
             table_TK = sinusoids(max(64, 2 * end), self.d_k, "interleaved")
-            kept = torch.promote_types(x_BHTK.dtype, torch.float32)  # whoever asks next may ask for more digits
-            self.table_TK = table_TK.to(dtype=kept, device=x_BHTK.device)
+            dtype = torch.promote_types(x_BHTK.dtype, torch.float32)  # whoever asks next may ask for more digits
+            self.table_TK = table_TK.to(dtype=dtype, device=x_BHTK.device)
         sin_TI, cos_TI = self.table_TK[start:end, 0::2], self.table_TK[start:end, 1::2]
         even, odd = x_BHTK[..., 0::2], x_BHTK[..., 1::2]
         turned = torch.stack((even * cos_TI - odd * sin_TI, even * sin_TI + odd * cos_TI), -1).flatten(-2)

@@ -94,9 +94,9 @@ def origins_in_words(origins: dict[str, Origin]) -> list[str]:
         for origin in origins.values():
             if origin.cls == cls:
                 by_how.setdefault(origin.how, {})[origin.parameter] = None
-        kept = ", ".join(by_how.pop(SET, {})) or "nothing"
+        set_names = ", ".join(by_how.pop(SET, {})) or "nothing"
         names_drawn = ", ".join(f"{', '.join(names)} ({how})" for how, names in by_how.items()) or "nothing"
-        lines.append(f"{cls}: kept as its constructor set it: {kept}; drawn by model.init: {names_drawn}")
+        lines.append(f"{cls}: kept as its constructor set it: {set_names}; drawn by model.init: {names_drawn}")
     return lines
 
 

@@ -17,8 +17,8 @@ class LayerSuite(ModelSuite):
     field, place, plain = "layer", "self_attention", "attention"
 
     def parameters(self, model: Model) -> int | None:
-        counted = self.traits.heads or self.traits.parameter_count is not None
-        return model.N * sum(layer_parameters(model, causal) for causal in (False, True)) if counted else None
+        has_count = self.traits.heads or self.traits.parameter_count is not None
+        return model.N * sum(layer_parameters(model, causal) for causal in (False, True)) if has_count else None
 
     def test_shapes(self) -> None:
         for model in self._models():

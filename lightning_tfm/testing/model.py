@@ -252,6 +252,6 @@ def shape(what: str, tensor: Tensor, *expected: int) -> None:
     assert tensor.shape == expected, f"{what}: shape {list(tensor.shape)}, expected {list(expected)}"
 
 
-def close(found: Tensor, expected: Tensor, what: str, within: float = SAME) -> None:
-    off = float((found - expected).abs().max())
+def close(ours: Tensor, expected: Tensor, what: str, within: float = SAME) -> None:
+    off = float((ours - expected).abs().max())
     assert off <= within, f"{what} is off by {off:.1e}"

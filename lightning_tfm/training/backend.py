@@ -1,7 +1,7 @@
 """What computes a training step: the formulas themselves, by torch and NumPy, on any device.
 
-accel/ replaces some of these functions, which `accel.choose` picks by the machine and `trainer.kernels`,
-`trainer.products`. Only a step's results, up to what `notes` say, depend on which.
+accel/ replaces some of these functions, which `accel.select.backend` picks by the machine, `trainer.kernels`
+and `trainer.products`. Only a step's results, up to what `notes` say, depend on which.
 """
 
 import sys

@@ -58,15 +58,15 @@ def attention_backends(c: Model, device: torch.device, precision: str) -> str:
     biased = issubclass(scheme, BiasScheme)
     bias = torch.zeros(2, c.h, 64, 64, requires_grad=c.positions != "alibi", device=device, dtype=kind)
 
-    def taken(mask: Tensor | None, causal: bool = False) -> str:
+    def backend_of(mask: Tensor | None, causal: bool = False) -> str:
         mask = mask if mask is None else mask.expand(2, c.h, 64, 64)
         return SDPBackend(torch._fused_sdp_choice(q, q, v, mask, 0.0, causal)).name.removesuffix("_ATTENTION").lower()
 
-    encoder = taken(bias) if biased else taken(padded)
-    decoder = taken(bias) if biased else taken(None, True)
+    encoder = backend_of(bias) if biased else backend_of(padded)
+    decoder = backend_of(bias) if biased else backend_of(None, True)
     if c.layer != "attention":
-        encoder = decoder = taken(padded) if c.layer == "restricted" else f"none ({c.layer})"
+        encoder = decoder = backend_of(padded) if c.layer == "restricted" else f"none ({c.layer})"
     if c.one_stack:
         prefix = torch.ones(2, 1, 64, 64, dtype=torch.bool, device=device)
-        return f"attention: {decoder if c.stack == 'causal' else taken(bias if biased else prefix)}"
-    return f"attention: memory {taken(padded)}, encoder {encoder}, decoder {decoder}"
+        return f"attention: {decoder if c.stack == 'causal' else backend_of(bias if biased else prefix)}"
+    return f"attention: memory {backend_of(padded)}, encoder {encoder}, decoder {decoder}"

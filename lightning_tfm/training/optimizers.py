@@ -1,4 +1,4 @@
-"""Optimisers. One is one class or function here, and one line in `parts.OPTIMIZERS`. The rate is set before every step.
+"""Optimisers. One is one class or function here, one line in `registry.OPTIMIZERS`. The rate is set before every step.
 
 Weight decay acts on parameters of two dimensions, the embeddings' included, never on biases and gains. Adam adds it to
 the gradient; AdamW and Muon shrink the weights by it, times the rate (Loshchilov and Hutter 2019).

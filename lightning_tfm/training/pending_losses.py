@@ -22,19 +22,19 @@ class PendingLosses:
 
     def __init__(self) -> None:
         self.every = 1
-        self._kept: list[tuple[int, int, Batch, Tensor]] = []
+        self._pending: list[tuple[int, int, Batch, Tensor]] = []
 
     def add(self, step: int, number: int, batch: Batch, sums: Tensor) -> None:
         """Loss and nll of micro-batch `number` of a step: float64 [2], in nats."""
-        self._kept.append((step, number, batch, sums))
+        self._pending.append((step, number, batch, sums))
 
     def add_to(self, total: np.ndarray) -> None:
         """In the order in which they came. Raises NotFinite, which names the first step that is not."""
-        kept, self._kept = self._kept, []
-        if not kept:
+        pending, self._pending = self._pending, []
+        if not pending:
             return
-        losses = torch.stack([sums for *_, sums in kept]).cpu().numpy()
-        for (step, number, batch, _), sums in zip(kept, losses, strict=True):
+        losses = torch.stack([sums for *_, sums in pending]).cpu().numpy()
+        for (step, number, batch, _), sums in zip(pending, losses, strict=True):
             if not np.isfinite(sums).all():
                 shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
                 raise NotFinite(f"the loss is {sums[0]} at step {step}, micro-batch {number} of shape {shape}")

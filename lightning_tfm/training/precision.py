@@ -1,7 +1,7 @@
 """How products round and whether sums keep their order: flags that torch holds for the whole process.
 
 Training uses the experiment's precision. Scoring always uses that of the weights, so that a model has one perplexity
-and one translation, whoever asks: a run at its end, a verb later, or a Trainer's own test loop inside autocast.
+and one translation, whoever asks: a run at its end, a command later, or a Trainer's own test loop inside autocast.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """The learning rate (5.3, eq. 3), and at which steps of a run something happens. Without torch: searches need it.
 
-A schedule is one class here and one line in `parts.SCHEDULES`.
+A schedule is one class here and one line in `registry.SCHEDULES`.
 """
 
 import math

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import syntax
-from experiments.syntax import NONE, Sentence, agreement, chosen, exchanged, gold_pairs, layouts, words_of
+from experiments.syntax import NONE, Sentence, agreement, chosen, exchanged_shares, gold_pairs, layouts, words_of
 from lightning_tfm.config import Data, Experiment, Model
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sources.files import make_corpus
@@ -161,7 +161,7 @@ def test_a_head_that_follows_gold_is_found_and_one_that_looks_at_places_never():
     golds = [np.where(np.arange(6) == 2, NONE, gold) for gold in golds]
     ahead = np.minimum(np.arange(6) + 1, 5)
     choices = [np.stack([np.maximum(gold, 0), ahead]) for gold in golds]
-    share, expected, p = exchanged(choices, golds, groups, 5 * 40)
+    share, expected, p = exchanged_shares(choices, golds, groups, 5 * 40)
     assert share[0] == 1 and p[0] == 1 / (1 + syntax.PERMUTATIONS) and 0.1 < expected[0] < 0.3
     assert expected[1] == pytest.approx(share[1], abs=0) and p[1] == 1, "the next word, whatever the sentence"
 
@@ -171,7 +171,7 @@ def test_p_of_a_head_that_chooses_by_chance_is_uniform():
     golds, groups = sentences_of(6, 40)
     draw = np.random.default_rng(1)
     choices = [draw.integers(0, 6, (400, 6)) for _ in golds]
-    *_, p = exchanged(choices, golds, groups, 240)
+    *_, p = exchanged_shares(choices, golds, groups, 240)
     assert 0.026 < (p <= 0.05).mean() < 0.076 and 0.44 < (p <= 0.5).mean() < 0.56
 
 

@@ -153,8 +153,8 @@ class Gates(Gated):
         self.W_first = torch.nn.Linear(sizes.d_model, 7)
         self.W_second = torch.nn.Linear(7, sizes.d_v)
 
-    def finish(self, found_BHTV, x_BTD):
-        return super().finish(found_BHTV, x_BTD) * self.W_second(self.W_first(x_BTD))[:, None]
+    def finish(self, mix_BHTV, x_BTD):
+        return super().finish(mix_BHTV, x_BTD) * self.W_second(self.W_first(x_BTD))[:, None]
 
 
 class Declared(Gates):
@@ -168,8 +168,8 @@ class Declared(Gates):
     def flops_per_query(m):
         return 2 * (m.d_model * m.h * m.d_v + 7 * (m.d_model + m.d_v) + m.d_model * m.d_v)
 
-    def finish(self, found_BHTV, x_BTD):
-        return super().finish(found_BHTV, x_BTD) + (x_BTD @ self.matrix_DV)[:, None]
+    def finish(self, mix_BHTV, x_BTD):
+        return super().finish(mix_BHTV, x_BTD) + (x_BTD @ self.matrix_DV)[:, None]
 
 
 SIZES = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "P_drop": 0.0, "neighbourhood": 9, "clip": 3}

@@ -102,15 +102,15 @@ def test_a_corpus_that_only_has_lines_is_trained_on(tmp_path: Path) -> None:
 class OfTheBatch(Softmax):
     """Sees the other texts of its batch."""
 
-    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
-        return found_BHTV - found_BHTV.mean(0) / 2
+    def finish(self, mix_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return mix_BHTV - mix_BHTV.mean(0) / 2
 
 
 class InTraining(Softmax):
     """Sees later positions in training alone, as a norm over a batch does."""
 
-    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
-        return found_BHTV / found_BHTV.std() if self.training else found_BHTV
+    def finish(self, mix_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return mix_BHTV / mix_BHTV.std() if self.training else mix_BHTV
 
 
 class Running(Softmax):
@@ -120,10 +120,10 @@ class Running(Softmax):
         super().__init__(sizes)
         self.register_buffer("mean_V", torch.zeros(sizes.d_v))
 
-    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+    def finish(self, mix_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
         if self.training:
-            self.mean_V.lerp_(found_BHTV.detach().mean((0, 1, 2)), 0.1)
-        return found_BHTV
+            self.mean_V.lerp_(mix_BHTV.detach().mean((0, 1, 2)), 0.1)
+        return mix_BHTV
 
 
 class WithoutBias(Softmax):
@@ -141,8 +141,8 @@ class WithoutWeights(AttentionType):
 class OwnDropout(Softmax):
     """A sound one, though what it draws is the layout's."""
 
-    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
-        return torch.nn.functional.dropout(found_BHTV, 0.3, self.training)
+    def finish(self, mix_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(mix_BHTV, 0.3, self.training)
 
 
 SMALL = Model(N=2, d_model=16, d_ff=23, h=2, d_k=6, d_v=5)
@@ -231,8 +231,8 @@ class LateLeak(Softmax):
 class ByPython(Softmax):
     """Drops whole sub-layers, by the generators of Python and NumPy: no leak."""
 
-    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
-        return found_BHTV * (random.random() + np.random.rand() < 0.5 if self.training else 0.5)
+    def finish(self, mix_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return mix_BHTV * (random.random() + np.random.rand() < 0.5 if self.training else 0.5)
 
 
 class Scaled(Softmax):
@@ -243,8 +243,8 @@ class Scaled(Softmax):
         self.g, self.drawn_V = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.randn(sizes.d_v))
         self.register_buffer("fixed_V", torch.randn(sizes.d_v))
 
-    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
-        return self.g * found_BHTV + 0.1 * self.drawn_V * self.fixed_V
+    def finish(self, mix_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return self.g * mix_BHTV + 0.1 * self.drawn_V * self.fixed_V
 
 
 def test_what_a_constructor_draws_is_the_same_on_two_processes(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """Kernels for GPUs, written in Triton, each beside its formula.
 
 One file holds one kernel, the formula in torch or NumPy that it must equal, and the function that launches it; a test
-holds the two equal in Triton's interpreter (tests/kernels/), which runs on any CPU under TRITON_INTERPRET=1. An
-interpreter shows no races, and says nothing of speed: until `python -m benchmarks gpu` has compared a kernel with its
-formula on a device, it is taken only where it is asked for. Masks are compared as every training starts.
+holds the two equal in Triton's interpreter (tests/model/test_kernels.py), which runs on any CPU under
+TRITON_INTERPRET=1. An interpreter shows no races, and says nothing of speed: until `python -m benchmarks gpu` has
+compared a kernel with its formula on a device, it is taken only where it is asked for. Masks are compared as every
+training starts.
 
 Files of this room import Triton, so others import them where they call them: a CPU never pays for it.
 """

@@ -63,8 +63,8 @@ def masks(
     out = torch.empty(streams, B, L, D, dtype=kept.dtype, device=kept.device)
     if out.numel():
         blocks = L * D // 16 + 2 * bool(D % 16)  # a block may span two streams
-        one = min(MOST, max(LEAST, triton.next_power_of_2(D // 2)))  # of eight positions: the same in every batch
+        block = min(MOST, max(LEAST, triton.next_power_of_2(D // 2)))  # of eight positions: the same in every batch
         numbers = (B, L, D, step, side, dropped - 32768)
-        grid = (streams * B, triton.cdiv(blocks, one))
-        kernel(draw, VARYING)[grid](out, kept, key, index_B, lengths_B, *numbers, BLOCK=one)
+        grid = (streams * B, triton.cdiv(blocks, block))
+        kernel(draw, VARYING)[grid](out, kept, key, index_B, lengths_B, *numbers, BLOCK=block)
     return out

@@ -1,6 +1,6 @@
 """Where text comes from: a corpus yields the raw pairs of a split and knows how errors call them.
 
-A new corpus is one class here and one line in `parts.CORPORA`; or your own class with a method `lines(split)`,
+A new corpus is one class here and one line in `registry.CORPORA`; or your own class with a method `lines(split)`,
 named by its import path in `data.corpus`. Where it has an `__init__`, that is given the `Data` section.
 """
 

@@ -46,7 +46,7 @@ def phrases() -> Iterator[Meaning]:
 def commands() -> Iterator[Meaning]:
     """C: all commands, in one order."""
     sentences = list(phrases())
-    sentences += [(f"{said} {word}", actions * times) for said, actions in sentences for word, times in TIMES.items()]
+    sentences += [(f"{text} {word}", actions * times) for text, actions in sentences for word, times in TIMES.items()]
     yield from sentences
     for first, before in sentences:
         for second, then in sentences:
@@ -54,16 +54,16 @@ def commands() -> Iterator[Meaning]:
             yield f"{first} after {second}", then + before
 
 
-def _splits() -> dict[str, list[Meaning]]:
+def _all_splits() -> dict[str, list[Meaning]]:
     every = list(commands())
     dealt = sorted(every, key=lambda pair: hashlib.sha256(pair[0].encode()).digest())
-    jump, found = (VERBS[-1], [VERBS[-1].upper()]), dict[str, list[Meaning]]()
-    found["simple-test"], found["simple-train"] = dealt[:TESTED], dealt[TESTED:]
-    found["length-train"] = [pair for pair in dealt if len(pair[1]) <= LONGEST]
-    found["length-test"] = [pair for pair in dealt if len(pair[1]) > LONGEST]
-    found["jump-train"] = [pair for pair in dealt if jump[0] not in pair[0].split()] + [jump] * JUMPS
-    found["jump-test"] = [pair for pair in dealt if jump[0] in pair[0].split() and pair != jump]
-    return found
+    jump, splits = (VERBS[-1], [VERBS[-1].upper()]), dict[str, list[Meaning]]()
+    splits["simple-test"], splits["simple-train"] = dealt[:TESTED], dealt[TESTED:]
+    splits["length-train"] = [pair for pair in dealt if len(pair[1]) <= LONGEST]
+    splits["length-test"] = [pair for pair in dealt if len(pair[1]) > LONGEST]
+    splits["jump-train"] = [pair for pair in dealt if jump[0] not in pair[0].split()] + [jump] * JUMPS
+    splits["jump-test"] = [pair for pair in dealt if jump[0] in pair[0].split() and pair != jump]
+    return splits
 
 
 class ScanCorpus(Corpus):
@@ -73,10 +73,10 @@ class ScanCorpus(Corpus):
         self.source, self.target = data.source, data.target
 
     def lines(self, split: str) -> Iterator[tuple[str, str]]:
-        found = _splits()
-        if split not in found:
-            raise UserError(f"data: SCAN has no split '{split}': {nearest(split, found)}")
-        return ((said, " ".join(actions)) for said, actions in found[split])
+        splits = _all_splits()
+        if split not in splits:
+            raise UserError(f"data: SCAN has no split '{split}': {nearest(split, splits)}")
+        return ((command, " ".join(actions)) for command, actions in splits[split])
 
     def fingerprint(self, split: str) -> str:
         return f"SCAN {split} {VERSION}"

@@ -13,7 +13,7 @@ from lightning_tfm.registry import CORPORA
 
 
 class TextSet:
-    """As `prepared.Prepared`, with the one split `name`: a split of the run's corpus, or CORPUS:SPLIT of another.
+    """As `dataset.Prepared`, with the one split `name`: a split of the run's corpus, or CORPUS:SPLIT of another.
 
     Raises UserError where it is not there or has broken lines.
     """

@@ -54,8 +54,8 @@ def build(data: Data, corpus: Corpus, roles: dict[str, str], made_of: dict[str, 
     if not (folder / "inspected.json").is_file():
         _inspect(data, corpus, roles, folder, say)
     inspected = json.loads((folder / "inspected.json").read_bytes())
-    if (given := vocabulary_path(data, corpus)) is not None:
-        write_atomic(folder / PIECES, table(read_vocabulary(given)))
+    if (vocabulary := vocabulary_path(data, corpus)) is not None:
+        write_atomic(folder / PIECES, table(read_vocabulary(vocabulary)))
     elif not (folder / "tokenizer.model").is_file():
         began = time.perf_counter()
         model = train_tokenizer(_read_counts(folder / "words.tsv"), data)
@@ -260,11 +260,11 @@ def _encode(
     """Write the ids of a split; returns its part of the card."""
     held_out, text, unknown = role != "train", hashlib.sha256(), [0, 0]
     encoder = WordEncoder(tokenizer, len(os.sched_getaffinity(0)), data.normalization)
-    read, kept, began = 0, 0, time.perf_counter()
+    read, written, began = 0, 0, time.perf_counter()
     with closing(SplitWriter(folder, role, tokenizer.V, held_out)) as writer:
         for number, batch in enumerate(reader.batches(), 1):
             pairs = batch if held_out else tuple(compress(batch, keep[read : read + len(batch)]))
-            read, kept = read + len(batch), kept + len(pairs)
+            read, written = read + len(batch), written + len(pairs)
             text.update(_raw(pairs))
             for side, lines in enumerate(zip(*pairs, strict=True)):
                 ids, lengths = encoder.encode(lines)

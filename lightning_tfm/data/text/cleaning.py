@@ -63,8 +63,8 @@ class Seen:
 
     def new(self, pairs: list[tuple[str, str]]) -> np.ndarray:
         """bool [pairs]: true for those that never came before, in earlier calls or in this one."""
-        joined = (f"{source}\n{target}".encode(errors="surrogateescape") for source, target in pairs)
-        hashes = np.frombuffer(b"".join(blake2b(text, digest_size=8).digest() for text in joined), dtype="<u8")
+        texts = (f"{source}\n{target}".encode(errors="surrogateescape") for source, target in pairs)
+        hashes = np.frombuffer(b"".join(blake2b(text, digest_size=8).digest() for text in texts), dtype="<u8")
         unique, first = np.unique(hashes, return_index=True)
         fresh = np.ones(len(unique), dtype=bool)
         for run in self._runs:
