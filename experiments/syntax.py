@@ -181,7 +181,8 @@ def _gold(source: list[Word], target: list[Word]) -> Gold:
     number = {id(word): i for i, word in enumerate(source)} | {id(None): NONE}
     parent, head = ([number[id(getattr(word, name))] for word in source] for name in ("parent", "head"))
     aligned = [number[id(word.source)] for word in target]
-    return dict(zip(TASKS, (parent, head, projection(parent, aligned), projection(head, aligned), aligned), strict=True))
+    of_target = projection(parent, aligned), projection(head, aligned)
+    return dict(zip(TASKS, (parent, head, *of_target, aligned), strict=True))
 
 
 def projection(up: list[int], aligned: list[int]) -> list[int]:
@@ -295,7 +296,8 @@ def layouts(split: Split, sentences: list[Sentence]) -> list[Layout]:
     made = []
     for batch in evaluation_batches(split):
         here = [sentences[line] for line in batch.index_B]
-        source, target = _members([sentence.source_S for sentence in here]), _members([sentence.target_T for sentence in here])
+        source = _members([sentence.source_S for sentence in here])
+        target = _members([sentence.target_T for sentence in here])
         # the query of a step predicts the next token; a step's keys begin with <s>, which is the last of the words
         written = _members([np.roll(sentence.target_T, 1) for sentence in here])
         of_source, of_target = (x.transpose(2, 3) / x.sum(2).clamp(min=1)[..., None] for x in (source, target))
