@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lightning_tfm.judging.scores import Aim
 from lightning_tfm.judging.verdicts import JudgedRow, Judgement
 from lightning_tfm.plural_words import interval, p_value, plural, signed
-from lightning_tfm.report.blocks import Block, Cell, Column, Figures, Main, Notes, Section, Table, Text, Widest
+from lightning_tfm.report.blocks import Block, Cell, Column, Figures, Main, Notes, Section, Table, Widest
 from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.serialize import Data
 from lightning_tfm.report.stats.base_alone import CHEAPEST
@@ -185,20 +185,6 @@ def terminal(judgement: Judgement, width: int = 79, colour: bool = False) -> str
     return drawn + "\n" * bool(drawn) + to_text([*tables, Notes(notes(judgement))], width)
 
 
-def sections(judgement: Judgement, main: Forest) -> list[Section]:
-    """The forest, the tables, the seeds, the method, on a page."""
-    from markupsafe import Markup
-
-    dots = [Figures([(Markup(svg), "One dot per run; the bar is the mean.")]) for svg in [seeds_picture(judgement).svg]]
-    lead = Text([main.title, main.scope, *_outlying_base(judgement)])
-    return [
-        Section("forest", "Differences", [lead, *[Main(main)] * bool(main.lines)]),
-        Section("rows", "Rows", [table(judgement, aim) for aim in judgement.aims]),
-        Section("seeds", "Seeds", dots),
-        Section("method", "How to read this", [Notes(notes(judgement))]),
-    ]
-
-
 # --- data ---
 
 
@@ -217,16 +203,33 @@ def formula_safe(lines: Data) -> Data:
     return [{k: f"'{v}" if isinstance(v, str) and v.startswith(starts) else v for k, v in x.items()} for x in lines]
 
 
-def analysis(judgement: Judgement, kind: str) -> "Document":
-    """For every format but a terminal's."""
+def analysis(judgement: Judgement) -> "Document":
+    """For every format but a terminal's; on a page the forest, the tables, the seeds and the method."""
+    from markupsafe import Markup
+
     from lightning_tfm.report.render.every_format import Document
 
     aims, lines, main = judgement.aims, list(data(judgement)), forest(judgement)
+    dots = [(Markup(svg), "One dot per run; the bar is the mean.") for svg in [seeds_picture(judgement).svg] if svg]
+    parts = [
+        Section("forest", "Differences", [Main(main)] * bool(main.lines)),
+        Section("rows", "Rows", [table(judgement, aim) for aim in aims]),
+        Section("seeds", "Seeds", [Figures(dots)] * bool(dots)),
+        Section("method", "How to read this", [Notes(notes(judgement))]),
+    ]
     metrics = [{"name": a.name, "lower is better": a.lower_is_better, "log": a.log, "margin": a.margin} for a in aims]
     whole: dict[str, object] = {"source": judgement.source, "base": judgement.base, "target": judgement.target}
     whole |= {"metrics": metrics, "base stands apart": judgement.alone, "rows": lines, "notes": notes(judgement)}
-    parts = sections(judgement, main)
-    parts, head = parts if kind == "html" else [parts[1], parts[3]], main.title.rstrip(".")
+    head = f"{plural(len(judgement.rows[aims[0].name]), 'row')} of {judgement.source}, against {judgement.to}"
     return Document(
-        Path(judgement.source).absolute().name, "", "judge", head, parts, formula_safe(lines), whole, SCHEMA
+        Path(judgement.source).absolute().name,
+        "",
+        "judge",
+        head,
+        parts,
+        formula_safe(lines),
+        whole,
+        SCHEMA,
+        [main.title, *_outlying_base(judgement)],
+        main.scope,
     )

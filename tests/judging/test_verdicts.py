@@ -201,6 +201,7 @@ def test_the_command_prints_every_format_and_writes_page_and_pictures(tmp_path: 
         said[kind] = capsys.readouterr().out
         assert "practically equal" in said[kind] or kind == "latex"
     assert max(map(len, said["text"].splitlines())) <= 80
+    assert "Of 3 changes" in said["markdown"] and "\n\nOver seeds, for this one test set.\n" in said["markdown"]
     assert {one["row"] for one in json.loads(said["json"])["rows"]} == set(THREE)
     assert main([*asked, "--format", "html", "--figures", str(tmp_path / "fig")]) == 0
     page = (tmp_path / "judge.html").read_text()
@@ -327,6 +328,7 @@ def test_a_file_is_judged_without_torch_and_pandas_and_a_thousand_rows_make_a_pa
     assert main(["judge", str(path), *more, "--format", "html"]) == 0
     assert time.perf_counter() - start < 60, "a few seconds alone"
     assert (tmp_path / "judge.html").stat().st_size < 2e6
+    assert "One dot per run" not in (tmp_path / "judge.html").read_text(), "of so many rows no runs are drawn"
 
 
 # --- the gate: exit codes, looks declared beforehand, and a budget that many candidates share ---

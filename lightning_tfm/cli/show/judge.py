@@ -64,7 +64,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if options["figures"]:
         _figures(judgement, Path(options["figures"]))
     text = options["format"] == "text"
-    views = terminal(judgement, width() or 79, colours()) if text else analysis(judgement, options["format"])
+    views = terminal(judgement, width() or 79, colours()) if text else analysis(judgement)
     return deliver(views, options, path.absolute().with_name("judge.html"))
 
 
