@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_tfm.config import Model, training_hash
+from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import folder_of, load_as
 
@@ -49,7 +48,7 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
 
 def _finished_runs(study: Ablation, root: Path) -> list[tuple[str, int, RunFolder]]:
     cells = [(row, seed) for row in study.rows for seed in sorted(study.seeds)]
-    every = [(row.name, seed, RunFolder(root, training_hash(study.identity_of(row, seed)))) for row, seed in cells]
+    every = [(row.name, seed, RunFolder(root, study.cell(row, seed).training_hash)) for row, seed in cells]
     return [(row, seed, folder) for row, seed, folder in every if folder.finished()]
 
 
@@ -71,7 +70,7 @@ def _measure(study: Ablation, path: Path) -> None:
     from lightning_tfm.cli.show.layers import measure_layers
     from lightning_tfm.report.analyses import layer_table
 
-    types = dict.fromkeys(["attention", *(apply(study.base, row).model.layer for row in study.rows)])
+    types = dict.fromkeys(["attention", *(study.written(row).model.layer for row in study.rows)])
     paper = Model(neighbourhood=32)
     table = measure_layers(
         [replace(paper, layer=name) for name in types], paper.d_model, {"longest": LONGEST, "threads": 0}

@@ -16,7 +16,7 @@ from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.analyses.compute_multiplier import with_worth
 from lightning_tfm.report.blocks import NOTHING
-from lightning_tfm.report.records import Cells, Found, matching_records
+from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Difference, Percent, Scores, SummaryRow
 from lightning_tfm.report.sequential import evidence_over_looks
 from lightning_tfm.report.serialize import rounded
@@ -29,9 +29,9 @@ from lightning_tfm.report.wording import claims, verdict
 from lightning_tfm.report.wording.outlier_seeds import outlier_seeds
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.study.rows import Paper, Row, apply
+from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.sequential import NOT_ASKED, Course, Look
-from lightning_tfm.study.study import Ablation, own_name
+from lightning_tfm.study.study import own_name
 
 BEFORE = "before the first interim analysis"
 ADDED = "seeds were added by verdicts against base, which no p against another row is corrected for"
@@ -40,20 +40,20 @@ ADDED = "seeds were added by verdicts against base, which no p against another r
 # --- records -> rows ---
 
 
-def tabulate(study: Ablation, found: Found) -> Summary:
-    """The study's rows, without tests and analyses. `found`: see records.collect_records."""
-    found, signatures, _ = matching_records(study, found)
+def tabulate(cells: Cells) -> Summary:
+    """The study's rows, without tests and analyses."""
+    study, signatures = cells.study, cells.signatures
     fields = columns.columns_of(study.rows)
     base = columns.values_of(study.base.scaled("base"), fields)
     twins = study.twins()
-    every = [replace(_row(study, row, fields, base, found), same_as=twins.get(row.name)) for row in study.every_row]
+    every = [replace(_row(cells, row, fields, base), same_as=twins.get(row.name)) for row in study.every_row]
     rows, hidden = every[: len(study.rows)], every[len(study.rows) :]
     if not columns.of_the_paper(rows):
         rows = [replace(row, paper=Paper(None, None, None)) for row in rows]
     names = {row.name for row in every if row.same_as is None}  # a row with another's experiment has no runs of its own
-    finished = sum(isinstance(one, RunRecord) for (row, _), one in found.items() if row in names)
+    finished = sum(row in names for row, _ in cells.filled)
     apart = {row.name for row in hidden}
-    missing = [one for (row, _), one in found.items() if isinstance(one, Missing) and row in names - apart]
+    missing = [why for (row, _), why in cells.empty.items() if row in names - apart]
     m = study.base.miniature
     parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
     return Summary(
@@ -68,27 +68,22 @@ def tabulate(study: Ablation, found: Found) -> Summary:
         languages=[language for language in study.base.data.languages if language],
         clear={name: METRICS[name].clear for name in paper_metrics(study.base.data.translated)},
         finished=finished,
-        cells=finished + sum(one.reason != NOT_ASKED for one in missing),
+        cells=finished + sum(why.reason != NOT_ASKED for why in missing),
         rows=rows,
         hidden=hidden or None,
         foreign=study.foreign(study.base_row) if study.by_word else None,
     )
 
 
-def _row(
-    study: Ablation, row: Row, fields: dict[str, columns.Where], base: Mapping[str, Any], found: Found
-) -> SummaryRow:
-    written = apply(study.base, row)
-    exact = written.scaled(f"row '{row.name}'")
-    values, typed = columns.values_of(exact, fields), columns.values_of(written, fields)
-    missing, runs, diverged = {}, {}, []
+def _row(cells: Cells, row: Row, fields: dict[str, columns.Where], base: Mapping[str, Any]) -> SummaryRow:
+    study, exact = cells.study, cells.study.exact(row)
+    values, typed = columns.values_of(exact, fields), columns.values_of(study.written(row), fields)
+    missing, runs, diverged = {}, {}, cells.diverged.get(row.name, [])
     for seed in study.seeds:
-        record = found.get((row.name, seed), Missing("not asked for"))
-        if isinstance(record, Missing):
-            missing[str(seed)] = record.reason
-            diverged += [seed] * record.diverged
+        if (row.name, seed) in cells.filled:
+            runs[str(seed)] = cells.filled[row.name, seed].record
         else:
-            runs[str(seed)] = record
+            missing[str(seed)] = cells.empty.get((row.name, seed), Missing("not asked for")).reason
     counts = {record.parameters.total for record in runs.values()}
     n = len(runs) + len(diverged)
     instead = f"{Verdict.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
@@ -139,15 +134,15 @@ def _parameter_count(model: Model, V: int) -> int | None:
 
 def summarise_untested(cells: Cells) -> Summary:
     """The rows with what needs no test: of cells without sentences, too."""
-    table = tabulate(cells.study, cells.records)
+    table = tabulate(cells)
     rows = [*table.rows, *(table.hidden or [])]
-    rows = with_worth(rows, cells.study.whole, cells.comparable.curves, cells.study.base_row)
+    rows = with_worth(rows, cells.study, cells.comparable.curves, cells.study.base_row)
     return with_analyses(_divided(table, rows), cells)
 
 
-def summarise(cells: Cells, course: Course | None = None) -> Summary:
-    """The report's data. `course`: how seeds were added while looking (study/sequential.py), None for fixed."""
-    table, tested_cells = tabulate(cells.study, cells.records), cells.comparable
+def summarise(cells: Cells) -> Summary:
+    """The report's data, of cells with sentences."""
+    table, tested_cells, course = tabulate(cells), cells.comparable, cells.course
     every = [*table.rows, *(table.hidden or [])]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course and not cells.reference else [1.0]
     printed = any(row.paper.printed for row in table.rows if row.name == cells.reference)
@@ -172,7 +167,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             row = row.with_metrics({PPL.name: replace(row.ppl, difference=not_compared)})
         return row
 
-    rows = with_worth([tested(row) for row in every], tested_cells.study, tested_cells.curves, cells.against)
+    rows = with_worth([tested(row) for row in every], cells.study, tested_cells.curves, cells.against)
     summary = replace(
         _divided(table, rows),
         tested=True,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.atomic_io import write_atomic
-from lightning_tfm.config import evaluation_hash, training_hash
+from lightning_tfm.config import evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import numbers
 from lightning_tfm.report.serialize import to_csv
@@ -115,7 +115,7 @@ def _of_table(study: Ablation, root: Path) -> list[Exported]:
     for row in study.every_row:
         values, text = study.as_trained(row, varied), study.data_of(row).prints.dev[:16]
         for seed in study.seeds:
-            folder = RunFolder(root, training_hash(study.identity_of(row, seed)))
+            folder = RunFolder(root, study.cell(row, seed).training_hash)
             run = Exported(study.name, row.name, seed, folder, values, None, text)
             runs += _with_record(run, study.evaluation_of(row), study.base.data.dev)
     return runs

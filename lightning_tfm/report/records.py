@@ -7,7 +7,7 @@ record that does not belong in its cell is left out with the reason; nothing is 
 import math
 import sys
 from collections import Counter as Votes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric, paper_met
 from lightning_tfm.report.stats import resampling
 from lightning_tfm.runs.divergence import Divergence, Undefined
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.record import Missing, RunRecord, Score, read_score
+from lightning_tfm.runs.record import Missing, RunRecord, Score
 from lightning_tfm.runs.rescored import OTHERWISE, read_scored
 from lightning_tfm.study.row_tuning import TuningSummary, read_tuning
 from lightning_tfm.study.rows import Row, differences
@@ -32,45 +32,40 @@ from lightning_tfm.study.study_file import folder_of
 from lightning_tfm.sums import DamagedFile, check_files
 from lightning_tfm.watch.run_state import Curve, RunState
 
-Found = dict[tuple[str, int], RunRecord | Missing]
-"""(row, seed) -> the record of a run, or why there is none"""
-Boots = dict[str, dict[tuple[str, int], np.ndarray]]
+Key = tuple[str, int]
+"""(row, seed)"""
+Boots = dict[str, dict[Key, np.ndarray]]
 """metric -> (row, seed) -> scores of this run on the resampled test sets; no entry where sentences are not at hand"""
 Counter = Callable[[Metric], Counted | None]
-OVERFLOWED = "its training diverged: dev PPL is infinite"
 TOLERANCE = 1e-6
 """relative difference allowed between a score and the sum of its sentences"""
 
 
-def collect_records(study: Ablation, root: Path) -> Found:
-    """(row, seed) -> the record of the run that belongs there, or why there is none."""
-    return collect_seen_records(study, root, read_looks(folder_of(root, study.name)))
-
-
-def collect_seen_records(study: Ablation, root: Path, course: Course | None) -> Found:
-    """`collect_records` of a study on this course."""
-    records: Found = {}
+def collect_cells(study: Ablation, root: Path, course: Course | None) -> "dict[Key, FilledCell | Missing]":
+    """(row, seed) -> the run that belongs there, with its record and curve, or why there is none. `course`: of a study
+    whose seeds are added by looks."""
+    cells: dict[Key, FilledCell | Missing] = {}
     for row in study.every_row:
         for seed in study.seeds:
-            hidden = course.shown(row.name, seed) if course else None
-            if hidden is not None:
-                records[row.name, seed] = Missing(hidden)
-                continue
-            records[row.name, seed] = _record(study, row, RunFolder(root, training_hash(study.identity_of(row, seed))))
-    return records
+            why = course.shown(row.name, seed) if course else None
+            cells[row.name, seed] = _cell(study, root, row, seed) if why is None else Missing(why)
+    return cells
 
 
-def _record(study: Ablation, row: Row, folder: RunFolder) -> RunRecord | Missing:
+def _cell(study: Ablation, root: Path, row: Row, seed: int) -> "FilledCell | Missing":
+    folder = RunFolder(root, study.cell(row, seed).training_hash)
     record = read_scored(folder, study.evaluation_of(row), study.base.data.dev)
     if not folder.result.exists():
         return _why_not(folder)
     if isinstance(record, Missing):
         return record
-    curve = Curve.of(folder.path, record)  # by which a run has diverged or has not
+    curve = Curve.of(folder.path, record, study.data_of(row).prints.dev[:16])
     if curve.wrong:
         return Missing(curve.wrong, damaged=True)
     course = curve.course(record.V)
-    return Missing(str(course), diverged=True) if isinstance(course, Divergence) else record
+    if isinstance(course, Divergence):
+        return Missing(str(course), diverged=True)
+    return FilledCell(row.name, seed, folder.path, record, curve.validations, course)
 
 
 def _why_not(folder: RunFolder) -> Missing:
@@ -93,11 +88,13 @@ class FilledCell:
     seed: int
     folder: Path
     record: RunRecord
-    sums: dict[str, np.ndarray]
+    validations: dict[int, float] = field(default_factory=dict)
+    """step -> dev perplexity"""
+    course: Undefined | None = None
+    """where nobody can say whether its training diverged"""
+    sums: dict[str, np.ndarray] = field(default_factory=dict)
     """metric -> what its score adds up, of each sentence, [S, X] (resampling.py): without counts where the references
     are gone, and without those of metrics that the record lacks; empty where nothing is tested"""
-    text: str
-    """first 16 digits of the fingerprint of the dev text"""
 
     @property
     def dev(self) -> Score:
@@ -110,22 +107,6 @@ class FilledCell:
     @property
     def sentences(self) -> int:
         return len(self.sums[PPL.name])
-
-    @cached_property
-    def _curve(self) -> tuple[dict[int, float], Divergence | Undefined | None]:
-        """What is asked of its curve, in one reading: the lines of many runs are not kept."""
-        curve = Curve.of(self.folder, text=self.text)
-        return curve.validations, curve.course(self.record.V)
-
-    @property
-    def validations(self) -> dict[int, float]:
-        """step -> dev perplexity."""
-        return self._curve[0]
-
-    @property
-    def course(self) -> Divergence | Undefined | None:
-        """Whether its training diverged."""
-        return self._curve[1]
 
     def score(self, metric: Metric) -> float:
         value = metric.of(self.dev)
@@ -143,9 +124,12 @@ class Cells:
 
     study: Ablation
     root: Path
-    filled: dict[tuple[str, int], FilledCell]
-    empty: dict[tuple[str, int], Missing]
+    filled: dict[Key, FilledCell]
+    empty: dict[Key, Missing]
+    course: Course | None = None
+    """how seeds are added while looking (study/sequential.py); None for fixed ones"""
     sources: list[str] = field(default_factory=list)
+    """lines of the dev text, as are `references`; empty where the data store is gone, and where nothing is tested"""
     references: list[str] = field(default_factory=list)
     reference: str | None = None
     """row that differences are to, where it is not base (reference.py)"""
@@ -205,12 +189,14 @@ class Cells:
         return boots
 
     @property
-    def records(self) -> Found:
-        """Of every cell."""
-        return dict(self.empty) | {key: cell.record for key, cell in self.filled.items()}
+    def signatures(self) -> dict[str, str]:
+        """metric -> the signature that all its scores have, of those that have one."""
+        scores = [cell.dev for cell in self.filled.values()]
+        of_text = [(OF_TEXT.name, dev.signature) for dev in scores if dev.signature]
+        return dict(of_text + [(name, added.signature) for dev in scores for name, added in dev.measures.items()])
 
     @property
-    def curves(self) -> dict[tuple[str, int], dict[int, float]]:
+    def curves(self) -> dict[Key, dict[int, float]]:
         """(row, seed) -> step -> dev perplexity."""
         return {key: cell.validations for key, cell in self.filled.items()}
 
@@ -225,61 +211,66 @@ def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
     return (lambda sums_X: np.log(score(sums_X))) if metric.counted and metric.log else score
 
 
-def read_cells(study: Ablation, root: Path, found: Found, sentences: bool = True) -> Cells:
-    """`found`: see `collect_records`. Without `sentences` only records and curves are read, nothing can be tested."""
-    found, _, outdated = matching_records(study, found)
-    sources, references = dev_texts(study, root) if sentences else ([], [])
-    split = study.base.data.dev
+def read_cells(study: Ablation, root: Path, course: Course | None = None) -> Cells:
+    """Every cell with its record and curve, each read once. `course`: by default what looks.json says."""
+    course = course or read_looks(folder_of(root, study.name))
+    cells = matching_cells(study, root, collect_cells(study, root, course))
+    return replace(cells, course=course, tuning=read_tuning(folder_of(root, study.name)))
+
+
+def with_sentences(cells: Cells) -> Cells:
+    """The cells with what their scores add up, sentence by sentence: what can be tested."""
+    study, split = cells.study, cells.study.base.data.dev
+    sources, references = dev_texts(study, cells.root)
 
     @cache
     def counter(metric: Metric) -> Counted | None:
         return counter_of(metric, references, study.base.evaluation) if references else None
 
-    rows = {row.name: row for row in study.every_row}
-    filled: dict[tuple[str, int], FilledCell] = {}
-    empty: dict[tuple[str, int], Missing] = {}
-    for (name, seed), record in found.items():
-        if isinstance(record, Missing):
-            empty[name, seed] = record
-            continue
-        folder, text = RunFolder(root, record.training_hash), study.data_of(rows[name]).prints.dev[:16]
-        scores = folder.scores(study.evaluation_of(rows[name]))
+    evaluations = {row.name: study.evaluation_of(row) for row in study.every_row}
+    filled: dict[Key, FilledCell] = {}
+    empty = dict(cells.empty)
+    for key, cell in cells.filled.items():
+        scores = RunFolder(cells.root, cell.record.training_hash).scores(evaluations[cell.row])
         try:
-            sums = _sentences(record, scores, split, counter) if sentences else {}
-            filled[name, seed] = FilledCell(name, seed, folder.path, record, sums, text)
+            filled[key] = replace(cell, sums=_sentences(cell.record, scores, split, counter))
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
-            empty[name, seed] = Missing(f"its scores cannot be read: {error}")
-    tuning = read_tuning(folder_of(root, study.name))
-    return Cells(study, root, filled, empty, sources, references, tuning=tuning, outdated=outdated)
+            empty[key] = Missing(f"its scores cannot be read: {error}")
+    return replace(cells, filled=filled, empty=empty, sources=sources, references=references)
 
 
-def matching_records(study: Ablation, found: Found) -> tuple[Found, dict[str, str], dict[str, int]]:
-    """`found` with only the records that belong in their cells, metric -> its signature in most of them, and added
-    metric -> records whose score has another signature.
+def matching_cells(study: Ablation, root: Path, collected: "Mapping[Key, FilledCell | Missing]") -> Cells:
+    """The cells of a table: of those that were collected only what belongs in it.
 
-    A record with another signature is left out with its perplexity: cells are whole. Of an added metric, the record
-    is as if it had not been added; so it is where a user-defined class has changed since.
+    A record with another signature than most is left out with its perplexity: cells are whole. Of an added metric, the
+    record is as if it had not been added; so it is where a user-defined class has changed since.
     """
     rows = {row.name: row for row in study.every_row}
-    fitted = {(name, seed): matching_record(record, study, rows[name], seed) for (name, seed), record in found.items()}
-    scores = {key: one.scores["dev"] for key, one in fitted.items() if isinstance(one, RunRecord)}
-    common = commonest([dev.signature for dev in scores.values()])
-    signatures = {OF_TEXT.name: common} if common else {}
-    for name in _added(scores.values()):
-        there = [dev.measures[name].signature for dev in scores.values() if name in dev.measures]
+    empty: dict[Key, Missing] = {}
+    filled: dict[Key, FilledCell] = {}
+    for (name, seed), cell in collected.items():
+        why = cell if isinstance(cell, Missing) else misfit(cell.record, study, rows[name], seed)
+        if isinstance(cell, FilledCell) and why is None:
+            filled[name, seed] = cell
+        elif why is not None:
+            empty[name, seed] = why
+    common = commonest([cell.dev.signature for cell in filled.values()])
+    signatures: dict[str, str] = {}
+    for name in _added(cell.dev for cell in filled.values()):
+        there = [cell.dev.measures[name].signature for cell in filled.values() if name in cell.dev.measures]
         signatures[name] = signature_now(METRICS[name]) or commonest(there)
     outdated: Votes[str] = Votes()
-    for key, record in fitted.items():
-        if isinstance(record, Missing):
-            continue
-        dev = scores[key]
-        outdated.update(n for n, one in dev.measures.items() if n in signatures and one.signature != signatures[n])
-        measures = {name: one for name, one in dev.measures.items() if one.signature == signatures.get(name)}
-        fitted[key] = replace(record, scores=record.scores | {"dev": replace(dev, measures=measures)})
+    for key, cell in list(filled.items()):
+        own, dev = cell.dev.measures, cell.dev
+        outdated.update(name for name in own if name in signatures and own[name].signature != signatures[name])
+        measures = {name: added for name, added in own.items() if added.signature == signatures.get(name)}
+        scores = cell.record.scores | {"dev": replace(dev, measures=measures)}
+        filled[key] = replace(cell, record=replace(cell.record, scores=scores))
         if dev.signature != common:
-            why = f"a different signature: {dev.signature}, the table's is {common}"
-            fitted[key] = Missing(f"{OF_TEXT.label} with {why}")
-    return fitted, signatures, dict(outdated)
+            why_not = f"a different signature: {dev.signature}, the table's is {common}"
+            empty[key] = Missing(f"{OF_TEXT.label} with {why_not}")
+            del filled[key]
+    return Cells(study, root, filled, empty, outdated=dict(outdated))
 
 
 def _added(scores: Iterable[Score]) -> list[str]:
@@ -299,48 +290,40 @@ def commonest(signatures: Sequence[str]) -> str:
     return min(votes, key=lambda signature: (-votes[signature], signature), default="")
 
 
-def matching_record(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) -> RunRecord | Missing:
-    """The record if it belongs in the cell (row, seed) of the study's table, else why not.
+def misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> Missing | None:
+    """Why the record does not belong in the cell (row, seed) of the study's table; None where it does.
 
     It belongs there if its training identity is that of base + exactly the row's change + seed, and its dev score was
     made by the one evaluation that all cells share.
     """
-    reason = None if isinstance(found, Missing) else _misfit(found, study, row, seed)
-    if reason is None:
-        return found
-    return Missing(reason, diverged=reason.startswith(OVERFLOWED))
-
-
-def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | None:
     if training_hash(record.identity) != record.training_hash:
-        return "the record's identity does not yield its training hash"
+        return Missing("the record's identity does not yield its training hash")
     if reason := record.contradiction:
-        return reason
-    identity = study.identity_of(row, seed)
-    if training_hash(identity) != record.training_hash:
-        return "a different experiment: " + "; ".join(differences(identity, record.identity, "the cell asks for"))
+        return Missing(reason)
+    if study.cell(row, seed).training_hash != record.training_hash:
+        other = differences(study.identity_of(row, seed), record.identity, "the cell asks for")
+        return Missing("a different experiment: " + "; ".join(other))
     if "dev" not in record.scores:
-        return "no dev score"
+        return Missing("no dev score")
     dev = record.scores["dev"]
     if dev.evaluation_hash != study.evaluation_of(row):
-        return OTHERWISE
+        return Missing(OTHERWISE)
     if study.data and dev.nll_per_word is None:
-        return f"no NLL per reference word (an older record): lightning-tfm validate {record.training_hash[:16]}"
+        again = f"lightning-tfm validate {record.training_hash[:16]}"
+        return Missing(f"no NLL per reference word (an older record): {again}")
     if math.isinf(dev.ppl):
-        nats = dev.nll / dev.tokens
-        return f"{OVERFLOWED} (nll {nats:,.0f} per token), which no mean can hold"
+        nats = f"nll {dev.nll / dev.tokens:,.0f} per token"
+        why = f"its training diverged: dev PPL is infinite ({nats}), which no mean can hold"
+        return Missing(why, diverged=True)
     if not (dev.ppl > 0 and (dev.bleu is None or 0 <= dev.bleu <= 100)):
-        return f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}"
+        return Missing(f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}")
     return None
 
 
 def _sentences(record: RunRecord, scores: Path, split: str, counter: Counter) -> dict[str, np.ndarray]:
     """FilledCell.sums. Raises OSError, ValueError or DamagedFile."""
-    beside = read_score(scores / f"{split}.json")
-    if isinstance(beside, Missing) and beside.damaged:
-        raise ValueError(f"{split}.json: {beside.reason}")
-    check_files(scores, beside.files if isinstance(beside, Score) else {})
     dev = record.scores["dev"]
+    check_files(scores, dev.files if (scores / f"{split}.json").is_file() else {})  # read with the record
     every = {m.name: _sums(m, scores, split, counter) for m in METRICS.values() if m.of(dev) is not None}
     sums = {name: found for name, found in every.items() if found is not None}
     nll, tokens = sums[PPL.name].sum(0)

@@ -9,7 +9,7 @@ from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.build_summary import summarise, summarise_untested
 from lightning_tfm.report.pages.page import page
 from lightning_tfm.report.pages.provenance import Link, nowhere
-from lightning_tfm.report.records import Cells, collect_records, collect_seen_records, read_cells
+from lightning_tfm.report.records import Cells, read_cells, with_sentences
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.sequential import futile_rows, next_course, open_rows
@@ -17,19 +17,19 @@ from lightning_tfm.report.serialize import to_csv, to_json
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import data_lines, main_table
 from lightning_tfm.report.tables.paper_table import LAYOUT, Layout, paper_latex
-from lightning_tfm.study.sequential import Course, read_looks
+from lightning_tfm.study.sequential import Course
 from lightning_tfm.study.study import Ablation, check_reference
 from lightning_tfm.study.study_file import folder_of, load_as
 
 
 def table_without_tests(study: Ablation, root: Path) -> Summary:
     """The study's table, without tests."""
-    return summarise_untested(read_cells(study, root, collect_records(study, root), sentences=False))
+    return summarise_untested(read_cells(study, root))
 
 
-def write_table(study: Ablation, root: Path) -> Summary:
+def write_table(cells: Cells) -> Summary:
     """The study's table, without tests, written as table.md, table.csv and table.json beside study.json."""
-    table, folder = table_without_tests(study, root), folder_of(root, study.name)
+    table, folder = summarise_untested(cells), folder_of(cells.root, cells.study.name)
     for name, text in (
         ("table.md", render_table(table, "markdown")),
         ("table.csv", render_table(table, "csv")),
@@ -76,16 +76,22 @@ class Report:
 def make(name: str, root: Path, reference: str | None = None) -> Report:
     """The report of the study `name` under `root`, its differences to the row `reference`, by default base.
 
-    Everything is computed as against base, with the row in its place: the same family (all rows but the reference,
-    base among them), the same corrections. They hold for a reference that was named before the results were seen: one
-    that is chosen for its score differs from the others only by that choice (benchmarks/results/verdicts.txt).
-
     Raises UserError if there is no such study or row.
     """
     study = load_as(Ablation, root, name)
     against = reference_row(study, reference)
-    cells = replace(read_cells(study, root, collect_records(study, root)), reference=against)
-    return Report(summarise(cells, read_looks(folder_of(root, name))), cells)
+    return report_of(with_sentences(read_cells(study, root)), against)
+
+
+def report_of(cells: Cells, reference: str | None = None) -> Report:
+    """The report of cells with sentences, its differences to the row `reference`, by default base.
+
+    Everything is computed as against base, with the row in its place: the same family (all rows but the reference,
+    base among them), the same corrections. They hold for a reference that was named before the results were seen: one
+    that is chosen for its score differs from the others only by that choice (benchmarks/results/verdicts.txt).
+    """
+    cells = replace(cells, reference=reference)
+    return Report(summarise(cells), cells)
 
 
 def reference_row(study: Ablation, name: str | None) -> str | None:
@@ -106,10 +112,10 @@ def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> t
     """Look at the requested runs: the course with the next request, and what is still open, in words."""
     assert course.asked is not None, "there is something to look at"
     wanted = course.asked
-    cells = read_cells(study, root, collect_seen_records(study, root, course.looked(wanted)))
+    cells = with_sentences(read_cells(study, root, course.looked(wanted)))
     finished = {row: [seed for seed in taken if (row, seed) in cells.filled] for row, taken in wanted.items()}
     course = course.looked(finished)
-    summary = summarise(cells, course=course)
+    summary = summarise(replace(cells, course=course))
     course = next_course(course, summary, wanted, seeds)
     still, hopeless = open_rows(summary), futile_rows(summary)
     more = f"; next: {max(map(len, course.asked.values()))} seeds of each" if course.asked else ""

@@ -3,11 +3,11 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from lightning_tfm.config import (
     Experiment,
@@ -35,6 +35,7 @@ from lightning_tfm.study.rows import (
 )
 from lightning_tfm.study.user_classes import of_earlier_version, own_classes, user_classes
 
+T = TypeVar("T")
 SCHEMA = 1
 LOOKS = "looks.json"
 """in the folder of a study whose seeds are added by looks (study/sequential.py)"""
@@ -205,12 +206,18 @@ class Ablation(Study):
 
     def _cells_of(self, row: Row) -> list[Cell]:
         """All cells of a row, derived together as its seeds differ in nothing else."""
-        exact = self._exact(row, self.seeds[0])
-        hashes, cost = _hashes(self._identity(row, exact), self.seeds), self._cost(row, exact)
-        return [Cell(row.name, seed, own, cost) for seed, own in zip(self.seeds, hashes, strict=True)]
+
+        def derive(row: Row) -> list[Cell]:
+            exact = self.exact(row)
+            hashes, cost = _hashes(self._identity(row, exact), self.seeds), self._cost(row, exact)
+            return [Cell(row.name, seed, own, cost) for seed, own in zip(self.seeds, hashes, strict=True)]
+
+        return self._once("cells", row, derive)
 
     def cell(self, row: Row, seed: int) -> Cell:
-        exact = self._exact(row, seed)
+        if seed in self.seeds:
+            return self._cells_of(row)[self.seeds.index(seed)]
+        exact = self.exact(row, seed)
         return Cell(row.name, seed, training_hash(self._identity(row, exact)), self._cost(row, exact))
 
     def _cost(self, row: Row, exact: Experiment) -> float:
@@ -223,10 +230,27 @@ class Ablation(Study):
 
     def identity_of(self, row: Row, seed: int) -> dict[str, Any]:
         """Training identity of a row at a seed. Raises UserError where a miniature does not fit."""
-        return self._identity(row, self._exact(row, seed))
+        return self._identity(row, self.exact(row, seed))
 
-    def _exact(self, row: Row, seed: int) -> Experiment:
-        return apply(self.base, row, seed).scaled(f"row '{row.name}'")
+    def written(self, row: Row, seed: int | None = None) -> Experiment:
+        """A row laid on base, at the paper's scale, with base's own seed or another."""
+        return _with_seed(self._once("written", row, lambda row: apply(self.base, row)), seed)
+
+    def exact(self, row: Row, seed: int | None = None) -> Experiment:
+        """The same at the sizes that are trained. Raises UserError where a miniature does not fit."""
+        name = f"row '{row.name}'"
+        return _with_seed(self._once("exact", row, lambda row: self.written(row).scaled(name)), seed)
+
+    def _once(self, kind: str, row: Row, make: Callable[[Row], T]) -> T:
+        """What is made of a row, kept; with the row, so that no other one gets its id."""
+        if (kind, id(row)) not in self._made:
+            self._made[kind, id(row)] = row, make(row)
+        own: T = self._made[kind, id(row)][1]
+        return own
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, int], tuple[Row, Any]]:
+        return {}
 
     def _identity(self, row: Row, exact: Experiment) -> dict[str, Any]:
         return training_identity(exact, self.data_of(row).prints.train, self.sources_of(exact))
@@ -293,25 +317,23 @@ class Ablation(Study):
         Raises UserError where a row's sizes do not fit the base.
         """
         seed = self.seeds[0] if self.seeds else self.base.training.seed
-        runs = {cell.row: cell.training_hash for cell in self._cells if cell.seed == seed}
         first: dict[str, str] = {}
         twins = {}
         for row in sorted(self.every_row, key=lambda row: row.name != self.base_row):
-            run = runs.get(row.name) or training_hash(self.identity_of(row, seed))
+            run = self.cell(row, seed).training_hash
             if (name := first.setdefault(run, row.name)) != row.name:
                 twins[row.name] = name
         return {row.name: twins[row.name] for row in self.every_row if row.name in twins}
 
     def as_trained(self, row: Row, keys: Iterable[str]) -> dict[str, Any]:
         """Values of these fields in the row's runs, a miniature's at its own sizes. Raises UserError."""
-        exact = apply(self.base, row, self.base.training.seed).scaled()
-        return {key: value_of(exact, key) for key in keys}
+        return {key: value_of(self.exact(row), key) for key in keys}
 
     def _kinds(self) -> Iterable[Experiment]:
-        return (apply(self.base, row, self.base.training.seed) for row in self.every_row)
+        return map(self.written, self.every_row)
 
     def experiment(self, cell: Cell) -> Experiment:
-        return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
+        return self.written(next(row for row in self.rows if row.name == cell.row), cell.seed)
 
     def texts(self, cell: Cell, root: Path) -> Fingerprints:
         study = self._knowing(cell, root)
@@ -400,6 +422,10 @@ def value_of(experiment: Experiment, key: str) -> Any:
     """The value of a dotted key."""
     section, _, name = key.partition(".")
     return getattr(getattr(experiment, section), name)
+
+
+def _with_seed(experiment: Experiment, seed: int | None) -> Experiment:
+    return experiment if seed is None else replace(experiment, training=replace(experiment.training, seed=seed))
 
 
 def _without_seed(base: dict[str, Any]) -> dict[str, Any]:

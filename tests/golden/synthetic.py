@@ -36,6 +36,7 @@ from tests.helpers.studies import (
     TWICE_THE_STEPS,
     Generator,
     ablation,
+    cells_of,
     own_row,
     record_of,
     write_json,
@@ -255,10 +256,10 @@ def table3_views(root: Path) -> Iterator[tuple[str, str]]:
     kinds = {"one": ((1,), True), "three": ((1, 2, 3), True), "full-size": ((1,), False), "full-two": ((1, 2), False)}
     for name, how in kinds.items():
         for width in (80, 84, 120):
-            yield f"{name}-{width}.txt", render_table(tabulate(*table3(*how)), "text", width)
-    yield "unlabelled.txt", render_table(tabulate(*table3(labels=False)), "text", 80)
+            yield f"{name}-{width}.txt", render_table(tabulate(cells_of(*table3(*how))), "text", width)
+    yield "unlabelled.txt", render_table(tabulate(cells_of(*table3(labels=False))), "text", 80)
     for kind, end in {"markdown": "md", "csv": "csv"}.items():
-        yield f"one.{end}", render_table(tabulate(*table3()), kind)
+        yield f"one.{end}", render_table(tabulate(cells_of(*table3())), kind)
 
 
 ACROSS = ["base", "A-h1", "A-h4", "A-h16", "A-h32", "C-N2", "C-N4", "D-Pdrop0.0", "E-learned"]

@@ -37,11 +37,23 @@ from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.queue.prepare_data_rows import rows_data
+from lightning_tfm.report.records import Cells, FilledCell, matching_cells
 from lightning_tfm.report.row import Difference, Scores, SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.runs.folder import Attempt, RunFolder
-from lightning_tfm.runs.record import Git, Machine, Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, to_plain
+from lightning_tfm.runs.record import (
+    Git,
+    Machine,
+    Missing,
+    Parameters,
+    RunRecord,
+    Score,
+    Seconds,
+    Texts,
+    TrainSeconds,
+    to_plain,
+)
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation
@@ -239,6 +251,12 @@ class Generator:
         words = line.split(" ")
         hit = self.rng.random(len(words)) < wrong
         return " ".join("x" if h else w for h, w in zip(hit, words, strict=True))
+
+
+def cells_of(study: Ablation, records: Mapping[tuple[str, int], RunRecord | Missing]) -> Cells:
+    """The cells of a study from records that lie nowhere."""
+    runs = {key: r if isinstance(r, Missing) else FilledCell(*key, Path(), r) for key, r in records.items()}
+    return matching_cells(study, Path(), runs)
 
 
 # --- searches ---

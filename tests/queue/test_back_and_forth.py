@@ -1,4 +1,4 @@
-"""How often the process of `sweep` reads a file, or lays a row on base, until the report: once is enough to know it."""
+"""How often the process of `sweep` reads a file, or lays a row on base, its report included: once is enough to know."""
 
 import os
 import sys
@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.report import study_report
 from lightning_tfm.study import expressions
 from tests.helpers.tiny import in_child, miniature
 
@@ -21,7 +20,7 @@ command: [lightning-tfm, fit, "${args}"]
 def traced(sweep: Path, root: Path, *arguments: str) -> tuple[int, Counter, Counter]:
     """The exit code of `sweep`; how often its process read each file that was there, and laid each row on a base."""
     read, laid, launcher = Counter[str](), Counter[str](), [os.getpid()]
-    with_numbers, write_table = expressions.with_numbers, study_report.write_table
+    with_numbers = expressions.with_numbers
 
     def listen(event: str, args: tuple) -> None:
         if event == "open" and [os.getpid()] == launcher and isinstance(args[0], (str, os.PathLike)):
@@ -33,16 +32,12 @@ def traced(sweep: Path, root: Path, *arguments: str) -> tuple[int, Counter, Coun
         laid[where] += [os.getpid()] == launcher
         return with_numbers(base, change, where)
 
-    def then_report(study, folder):
-        launcher.clear()
-        return write_table(study, folder)
-
-    expressions.with_numbers, study_report.write_table = counted, then_report
+    expressions.with_numbers = counted
     sys.addaudithook(listen)
     return main(["sweep", str(sweep), *arguments]), read, laid
 
 
-def test_a_sweep_reads_its_file_once_and_a_record_twice_and_lays_each_row_on_base_once(tmp_path: Path) -> None:
+def test_a_sweep_reads_its_file_once_and_a_record_thrice_and_lays_each_row_on_base_once(tmp_path: Path) -> None:
     (sweep := tmp_path / "traced.yaml").write_text(SWEEP)
     arguments = [*miniature(tmp_path), "--workers=2", f"--out={tmp_path / 'out'}"]
     code, read, laid = in_child(lambda: traced(sweep, tmp_path, *arguments))
@@ -50,5 +45,5 @@ def test_a_sweep_reads_its_file_once_and_a_record_twice_and_lays_each_row_on_bas
     assert read["traced.yaml"] == read["table3.yaml"] == 1
     assert read["out/studies/traced/study.json"] == 1, "for the rows that somebody else may have added"
     records = {path: times for path, times in read.items() if path.endswith("result.json")}
-    assert len(records) == 3 and set(records.values()) == {2}, "the pool, and the view of the study"
+    assert len(records) == 3 and set(records.values()) == {3}, "the pool, the view of the study, and its reports"
     assert [times for where, times in laid.items() if "'A-h1'" in where] == [1] and set(laid.values()) == {1}

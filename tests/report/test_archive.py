@@ -13,7 +13,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.housekeeping import list_runs, remove
 from lightning_tfm.report import archive
 from lightning_tfm.report.build_summary import summarise
-from lightning_tfm.report.records import collect_records, read_cells
+from lightning_tfm.report.records import read_cells, with_sentences
 from lightning_tfm.report.study_report import make as build
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study import Ablation
@@ -39,7 +39,7 @@ def packed(made):
 
 def cells_of(root):
     study = load_as(Ablation, root, "made")
-    return read_cells(study, root, collect_records(study, root))
+    return with_sentences(read_cells(study, root))
 
 
 def unpacked(file):

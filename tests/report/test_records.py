@@ -2,6 +2,8 @@
 
 import json
 import math
+import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +15,15 @@ from lightning_tfm.config import Experiment, Miniature, training_hash
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.report.pages.provenance import run_facts
-from lightning_tfm.report.records import FilledCell, matching_record
+from lightning_tfm.report.records import FilledCell, misfit, read_cells
 from lightning_tfm.report.study_report import make, write_table
-from lightning_tfm.runs.record import Machine, Missing, RunRecord, Segment, Texts, from_plain, to_plain
+from lightning_tfm.runs.record import Machine, RunRecord, Segment, Texts, from_plain, to_plain
+from lightning_tfm.study import study
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
 from lightning_tfm.watch.run_state import Curve
 from tests.golden.synthetic import diverging
 from tests.helpers.studies import Generator, ablation, record, record_of, write_json, write_lines
+from tests.helpers.tiny import in_child
 
 
 def changed(*keys, value=None):
@@ -78,7 +82,7 @@ def test_one_malformed_record_is_one_refused_cell(made, kind):
     later_before = later.read_bytes()
     later.unlink()
     try:
-        table = write_table(made.study, made.root)
+        table = write_table(read_cells(made.study, made.root))
         assert reason in table.rows[1].missing["2"]
         assert [row.missing for row in table.rows if row.missing] == [table.rows[1].missing]
         assert [row.n for row in table.rows] == [2, 1]
@@ -106,6 +110,31 @@ def test_a_malformed_later_score_or_curve_spoils_no_more(made):
     finally:
         later.write_bytes(before[0])
         curve.write_bytes(before[1])
+
+
+def readings(made: Generator) -> tuple[Counter, Counter]:
+    """How often a report reads each file of runs, and lays each row on base."""
+    read, laid, lay = Counter[str](), Counter[str](), study.apply
+
+    def listen(event: str, args: tuple) -> None:
+        if event == "open" and "/runs/" in str(args[0]):
+            read[str(args[0])] += 1
+
+    def laying(base, row, *seed):
+        laid[row.name] += 1
+        return lay(base, row, *seed)
+
+    study.apply = laying
+    sys.addaudithook(listen)
+    assert make("made", made.root, "A-h1").render("html")
+    return read, laid
+
+
+def test_a_report_reads_a_record_once_and_lays_a_row_on_base_once(made):
+    read, laid = in_child(lambda: readings(made))
+    runs = {name: {n for path, n in read.items() if path.endswith(name)} for name in ("result.json", "metrics.jsonl")}
+    # a record without a checksum is asked for one once more, by the score of its own file
+    assert runs == {"result.json": {2}, "metrics.jsonl": {1}} and laid == {"base": 1, "A-h1": 1}
 
 
 def test_a_sweep_ends_by_naming_its_report(made, capsys):
@@ -151,11 +180,11 @@ def test_the_page_says_where_all_attempts_ran():
     ]
     made = record(ran=parts)
     assert from_plain(to_plain(made)) == made
-    found = run_facts(FilledCell("base", 1, Path("x"), made, {}, ""))
+    found = run_facts(FilledCell("base", 1, Path("x"), made))
     two_one = "steps 41\u201390: a CPU, 2 process(es) of 1 thread(s); steps 91\u2013120: a CPU, 1 process(es)"
     assert two_one in found["hardware"]
     assert found["versions"] == "steps 1\u201340: not recorded; steps 41\u2013120: torch 2.12"
-    assert "process(es)" in run_facts(FilledCell("base", 1, Path("x"), record(), {}, ""))["hardware"]
+    assert "process(es)" in run_facts(FilledCell("base", 1, Path("x"), record()))["hardware"]
 
 
 # --- which record belongs into which cell ---
@@ -167,8 +196,8 @@ STUDY = ablation(all_rows(), base=BASE, prints=PRINTS)
 
 
 def refusal(record: RunRecord, row: Row, seed: int) -> str | None:
-    found = matching_record(record, STUDY, row, seed)
-    return found.reason if isinstance(found, Missing) else None
+    missing = misfit(record, STUDY, row, seed)
+    return missing.reason if missing else None
 
 
 def test_a_record_fits_its_own_cell_and_no_other():

@@ -8,9 +8,8 @@ import pytest
 
 from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.metrics import PPL
-from lightning_tfm.report import records
 from lightning_tfm.report.build_summary import _full_size, summarise
-from lightning_tfm.report.records import read_cells
+from lightning_tfm.report.records import read_cells, with_sentences
 from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.significance import _differences
 from lightning_tfm.report.stats.evidence import Evidence, significance_fields
@@ -23,7 +22,7 @@ from tests.helpers.studies import SIGNATURE, own_row, summary, summary_row
 
 
 def read(made):
-    return read_cells(made.study, made.root, records.collect_records(made.study, made.root))
+    return with_sentences(read_cells(made.study, made.root))
 
 
 def rows_of(made):
@@ -104,7 +103,7 @@ def test_the_table_holds_the_same_cells_as_the_report(generator):
     made.write_all()
     made.write(made.study.rows[1], 3, 0.0, signature="nrefs:1|case:lc", bleu=99.0)
     made.write(made.study.rows[1], 2, 0.0, bleu=100.5)
-    table, report = write_table(made.study, made.root), summarise(read(made))
+    table, report = write_table(read_cells(made.study, made.root)), summarise(read(made))
     for ours, theirs in zip(table.rows, report.rows, strict=True):
         assert (ours.n, ours.missing) == (theirs.n, theirs.missing)
         assert rounded(ours.metric("bleu").by_seed) == theirs.metric("bleu").by_seed

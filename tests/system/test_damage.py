@@ -20,9 +20,9 @@ from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.report.records import collect_records, read_cells
+from lightning_tfm.report.records import FilledCell, collect_cells, read_cells, with_sentences
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.record import Missing, RunRecord
+from lightning_tfm.runs.record import Missing
 from lightning_tfm.runs.weights import averaged, last
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
@@ -95,7 +95,7 @@ def study(run: Path) -> Ablation:
 
 def shown(one: Ablation, run: Path) -> Any:
     """What a table and a report show of the run; a text where they refuse it."""
-    cells = read_cells(one, run.parents[1], collect_records(one, run.parents[1]))
+    cells = with_sentences(read_cells(one, run.parents[1]))
     if not cells.filled:
         return cells.empty["base", 1].reason
     cell = cells.filled["base", 1]
@@ -166,9 +166,9 @@ def test_a_missing_snapshot_and_another_step_s_weights_are_named(finished, tmp_p
 def test_what_another_run_wrote_is_refused_by_its_name(finished, tmp_path):
     run = Path(shutil.copytree(finished.parents[1], tmp_path / "r")) / "runs" / finished.name
     one, other = study(finished), "0" * 16
-    record = collect_records(one, tmp_path / "r")["base", 1]
-    assert isinstance(record, RunRecord)
-    score = run / "scores" / record.scores["dev"].evaluation_hash[:16] / f"{one.base.data.dev}.json"
+    cell = collect_cells(one, tmp_path / "r", None)["base", 1]
+    assert isinstance(cell, FilledCell)
+    score = run / "scores" / cell.dev.evaluation_hash[:16] / f"{one.base.data.dev}.json"
     ours = json.loads(score.read_bytes())
     assert ours["run"] == run.name and "run" not in json.loads((run / "result.json").read_bytes())["scores"]["dev"]
     older = {key: value for key, value in ours.items() if key != "run"}
@@ -201,7 +201,7 @@ def test_a_digit_of_a_finished_curve_leaves_its_run_out_of_the_table(finished, t
     run = Path(shutil.copytree(finished.parents[1], tmp_path / "r")) / "runs" / finished.name
     curve = (run / "metrics.jsonl").read_text()
     (run / "metrics.jsonl").write_text(re.sub(r'("dev_ppl": \d)', r"\g<1>9", curve, count=1))
-    left_out = collect_records(study(finished), tmp_path / "r")["base", 1]
+    left_out = collect_cells(study(finished), tmp_path / "r", None)["base", 1]
     assert isinstance(left_out, Missing) and "metrics.jsonl: damaged" in left_out.reason
     now = RunState.of(run)
     assert now.state == "finished" and "metrics.jsonl: damaged" in now.words and not now.curve

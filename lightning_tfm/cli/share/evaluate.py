@@ -12,7 +12,7 @@ from lightning_tfm.metrics import METRICS, OF_TEXT, in_print
 from lightning_tfm.plural_words import plural
 from lightning_tfm.runs.folder import RunFolder, run_folders
 from lightning_tfm.runs.process.threads import check_cores
-from lightning_tfm.runs.record import Measure, RunRecord
+from lightning_tfm.runs.record import Measure
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.preflight import check_asked, check_scoring
 from lightning_tfm.study.settings import Settings, check_experiment
@@ -66,9 +66,10 @@ def _add(argv: Sequence[str]) -> int:
     if not names:
         raise UserError(f"--add needs a metric: {NAMES}")
     from lightning_tfm.inference.rescore import add
-    from lightning_tfm.report.records import collect_records, dev_texts
+    from lightning_tfm.report.records import FilledCell, collect_cells, dev_texts
+    from lightning_tfm.study.sequential import read_looks
     from lightning_tfm.study.study import Ablation
-    from lightning_tfm.study.study_file import load_as
+    from lightning_tfm.study.study_file import folder_of, load_as
 
     root = Path(options["out"])
     study = load_as(Ablation, root, options["study"])
@@ -76,9 +77,9 @@ def _add(argv: Sequence[str]) -> int:
     if not references:
         raise UserError(f"study '{study.name}': its dev set is not here; run: lightning-tfm data prepare")
     rows, split, done, lacking = {row.name: row for row in study.every_row}, study.base.data.dev, 0, 0
-    for (row, seed), record in collect_records(study, root).items():
-        if isinstance(record, RunRecord):
-            folder = RunFolder(root, record.training_hash)
+    for (row, seed), cell in collect_cells(study, root, read_looks(folder_of(root, study.name))).items():
+        if isinstance(cell, FilledCell):
+            folder = RunFolder(root, cell.record.training_hash)
             named = study.evaluation_of(rows[row])
             why = add(folder, study.base.evaluation, named, split, references, names)
             done, lacking = done + (not why), lacking + bool(why)

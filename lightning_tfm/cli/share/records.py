@@ -18,13 +18,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if len(names) != (2 if action == "pack" else 1):
         raise UserError(f"records {action} needs {'a study and a file' if action == 'pack' else 'one file'}")
     from lightning_tfm.report import archive
-    from lightning_tfm.report.records import collect_records, read_cells
+    from lightning_tfm.report.records import read_cells, with_sentences
     from lightning_tfm.study.study import Ablation
     from lightning_tfm.study.study_file import folder_of, load_as
 
     if action == "pack":
         study, file = load_as(Ablation, root, names[0]), Path(names[1])
-        count = archive.pack(read_cells(study, root, collect_records(study, root)), file, folder_of(root, study.name))
+        count = archive.pack(with_sentences(read_cells(study, root)), file, folder_of(root, study.name))
         print(f"{file}: {plural(count, 'run')} of {study.name}, {file.stat().st_size / 2**20:.1f} MiB")
     else:
         name, new, there = archive.unpack(Path(names[0]), root)

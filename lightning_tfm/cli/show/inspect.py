@@ -7,7 +7,6 @@ from typing import Any
 from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.cli.output import write_to
-from lightning_tfm.config import training_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import say
@@ -57,7 +56,7 @@ def _run_folder(name: str, root: Path) -> RunFolder:
     if name == Path(name).name and not name.startswith(".") and file_of(root, name).is_file():
         study = load_as(Ablation, root, name)
         base = next((row for row in study.rows if row.name == study.base_row), study.rows[0])
-        folders = [RunFolder(root, training_hash(study.identity_of(base, seed))) for seed in sorted(study.seeds)]
+        folders = [RunFolder(root, study.cell(base, seed).training_hash) for seed in sorted(study.seeds)]
         finished = next((folder for folder in folders if folder.finished()), None)
         if finished is None:
             raise UserError(f"study '{name}': no run of {base.name} is finished")

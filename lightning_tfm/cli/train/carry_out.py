@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,8 @@ def _table(
     # what follows takes seconds to load
     from lightning_tfm.queue import rounds
     from lightning_tfm.queue.launch import work
-    from lightning_tfm.report.study_report import look, make, page_name, render_table, write_table
+    from lightning_tfm.report.records import read_cells, with_sentences
+    from lightning_tfm.report.study_report import look, page_name, reference_row, render_table, report_of, write_table
 
     name, folder = study.name, folder_of(root, study.name)
     course = read_looks(folder)
@@ -76,7 +78,8 @@ def _table(
         else:
             states = work(study, cells, root, resources, start=True)
     finally:
-        table = write_table(load_as(Ablation, root, name), root)
+        records = read_cells(load_as(Ablation, root, name), root)
+        table = write_table(records)
     if states is None:
         return None, True
     means = render_table(table, "text", shutil.get_terminal_size((80, 24)).columns)
@@ -84,9 +87,10 @@ def _table(
     print("" if several else means, end="")
     print(f"{folder}/table.md, .csv, .json", file=sys.stderr)
     made: list[Report] = []
+    tested = cache(lambda: with_sentences(records))
 
     def report() -> "Report":
-        made.append(_print_report(make(name, root), several))
+        made.append(_print_report(report_of(tested()), several))
         return made[0]
 
     reported = write_page(name, root, report)
@@ -97,7 +101,8 @@ def _table(
 
         send_verdicts(folder, resources.wandb, name, verdicts_of(made[0]), say)
     if (row := options.get("reference")) is not None:
-        reported &= write_page(name, root, lambda: _print_table(make(name, root, row)), page_name(row))
+        against = reference_row(records.study, row)
+        reported &= write_page(name, root, lambda: _print_table(report_of(tested(), against)), page_name(row))
     return states, reported
 
 

@@ -73,7 +73,8 @@ def _demo(out: str, began: float) -> int:
     remember(settings.verb, resources.hardware, settings.out, NAME)
 
     from lightning_tfm.queue.launch import work
-    from lightning_tfm.report.study_report import make, write_table
+    from lightning_tfm.report.records import read_cells, with_sentences
+    from lightning_tfm.report.study_report import report_of, write_table
 
     states = work(study, cells, settings.out, resources, start=True)
     if any(state.state == "failed" for state in states or ()):
@@ -81,9 +82,10 @@ def _demo(out: str, began: float) -> int:
         return 1
     source = _show(study, cells[0], settings.out)
     collect_study(NAME, settings.out, lambda line: None)
-    write_table(study, settings.out)
+    records = read_cells(study, settings.out)
+    write_table(records)
     print(f"\nIn {time.monotonic() - began:.0f} seconds. Report with curves, translations and attention:")
-    reported = write_page(NAME, settings.out, lambda: make(NAME, settings.out))
+    reported = write_page(NAME, settings.out, lambda: report_of(with_sentences(records)))
     folder = RunFolder(settings.out, cells[0].training_hash).path
     dashboard = with_out("lightning-tfm dashboard", out)
     print(NEXT.format(source=source, run=folder.name if out == "results" else folder, dashboard=dashboard))

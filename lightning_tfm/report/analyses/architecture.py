@@ -10,7 +10,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import attention_type, count_parameters, layer_parameters, memory_parameters
 from lightning_tfm.registry import FEED_FORWARDS, LAYERS, NORMS, SCHEMES
 from lightning_tfm.report.charts.svg import figure, label, number, tag
-from lightning_tfm.study.rows import Row, apply
+from lightning_tfm.study.rows import Row
 from lightning_tfm.study.study import Ablation
 
 WIDTH, COLUMN, GAP, LINE = 720, 264, 14, 15
@@ -293,6 +293,5 @@ def architectures(study: Ablation) -> tuple[list[Drawn], int]:
 
 def _true(study: Ablation, row: Row) -> Experiment:
     """At its true sizes, with as many pieces as there are."""
-    e = apply(study.base, row).scaled(row.name)
-    V = study.data_of(row).V
-    return replace(e, data=replace(e.data, vocab_size=V))
+    exact = study.exact(row)
+    return replace(exact, data=replace(exact.data, vocab_size=study.data_of(row).V))

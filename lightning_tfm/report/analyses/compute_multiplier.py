@@ -34,7 +34,6 @@ from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Multiplier, SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.study.cell import SOLVE
-from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study import Ablation
 
 SCHEDULE = ("steps", "warmup", "lr_factor", "schedule", "cooldown")
@@ -77,7 +76,7 @@ def with_worth(
     base_curve = mean_curve(base, curves) if base else None
     if base is None or base_curve is None:
         return list(rows)
-    schedules = {row.name: apply(study.base, row).scaled(f"row '{row.name}'").training for row in study.rows}
+    schedules = {row.name: study.exact(row).training for row in study.every_row}
     base_curve = replace(base_curve, to_zero=schedules[base.name].schedule != "inverse_sqrt")
     without = {base.name, *study.foreign(against)}
 

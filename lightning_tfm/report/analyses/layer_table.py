@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lightning_tfm.config import Experiment
 from lightning_tfm.measure.layer_table import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
+from lightning_tfm.model.config import Model
 from lightning_tfm.registry import LAYERS, may_act
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
@@ -16,7 +16,6 @@ from lightning_tfm.report.charts.svg import spanning, standalone_column
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.schema import read_kept
-from lightning_tfm.study.rows import Row, apply
 from lightning_tfm.study.study_file import folder_of
 
 FILE = "layers.json"
@@ -48,12 +47,11 @@ class Costs:
 
 def find(cells: Cells, report: Summary) -> Costs | None:
     table = read_layer_table(folder_of(cells.root, report.study) / FILE)
-    rows = [(row.label or row.name, _layer(cells.study.base, row)) for row in cells.study.rows]
+    rows = [(row.label or row.name, _layer(cells.study.exact(row).model)) for row in cells.study.rows]
     return None if table is None else Costs(table, rows)
 
 
-def _layer(base: Experiment, row: Row) -> str:
-    m = apply(base, row).scaled(row.name).model
+def _layer(m: Model) -> str:
     sizes = {"neighbourhood": f", r {m.neighbourhood}", "kernel": f", k {m.kernel}"}
     reach = "".join(text for field, text in sizes.items() if may_act(LAYERS, m.layer, field))
     equal = ", as many parameters as self-attention" if m.layer_width == "parameters" else ""

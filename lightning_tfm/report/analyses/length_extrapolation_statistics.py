@@ -56,7 +56,6 @@ from lightning_tfm.report.stats.statistics import (
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.record import ByLength, LengthClass, Missing, Score, read_score
 from lightning_tfm.schema import OPTIONAL
-from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.sums import DamagedFile, check_files
 
@@ -252,7 +251,7 @@ def _control(study: Ablation, found: LongRuns, names: Sequence[str]) -> str | No
     seen = []
     for name in names:
         farthest = max(run.lines_S3[:, 1:].max() for run in found.of(name))
-        if apply(study.base, rows[name]).data.max_len >= farthest:
+        if study.written(rows[name]).data.max_len >= farthest:
             seen.append(name)
     return min(seen, key=lambda name: len(rows[name].change), default=None)
 
@@ -477,7 +476,7 @@ def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
 
 def judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, str]:
     """The verdict on the sentence and why; None where the study does not ask for it."""
-    positions = {row.name: apply(study.base, row).model.positions for row in study.rows if len(row.change) <= 1}
+    positions = {row.name: study.written(row).model.positions for row in study.rows if len(row.change) <= 1}
     base = rows.get(study.base_row or "")
     learned = [rows[name] for name in rows if SCHEMES.traits(positions.get(name, "")).ends_at]
     if base is None or positions.get(base.row) != "sinusoidal" or not learned:

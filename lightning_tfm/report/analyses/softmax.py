@@ -15,7 +15,6 @@ from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Spread
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables.columns import name_cell, row_labels
-from lightning_tfm.study.rows import apply
 
 KINDS = ("encoder", "decoder", "cross")
 ALL = "all"
@@ -81,7 +80,7 @@ def find(cells: Cells, report: Summary) -> SoftmaxSummary | None:
         if not records:
             continue
         facts = (records[0]["threshold"], records[0]["lines"])
-        model = apply(cells.study.base, row).scaled(row.name).model
+        model = cells.study.exact(row).model
         alone = set(row.change) <= {"model.scores", "model.d_k"}
         for when in MOMENTS:
             for kind in (ALL, *KINDS):

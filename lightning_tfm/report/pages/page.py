@@ -38,7 +38,6 @@ from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, factors_pri
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.divergence import BLOCKS, Undefined
 from lightning_tfm.study.command import fit_command
-from lightning_tfm.study.rows import apply
 from lightning_tfm.study.user_classes import earlier_words
 
 Part = tuple[str, str, bool]
@@ -177,7 +176,7 @@ def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> tuple[dict[
             (link(c.folder), {k: v for k, v in facts[c.row, c.seed].items() if k not in alike or k in ("run", "seed")})
             for c in own
         ]
-        command = fit_command(apply(cells.study.base, rows[r.name], own[0].seed)) if own else ""
+        command = fit_command(cells.study.written(rows[r.name], own[0].seed)) if own else ""
         found.append(RowRuns(r.name, r.called, _state(r), r.missing, runs, command, examples.get(r.name, [])))
     return {key: value for key, value in alike.items() if key != "seed"}, found
 

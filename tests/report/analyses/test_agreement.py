@@ -25,6 +25,7 @@ from lightning_tfm.report.analyses.agreement import (
     rank_correlation,
     read_at,
 )
+from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.study_report import make, write_table
 from lightning_tfm.study.rows import Paper, all_rows
 from tests.helpers.studies import Generator, own_row
@@ -68,7 +69,7 @@ def test_a_row_with_other_pieces_is_left_out_whatever_the_paper_prints_for_it(tm
     for name, chosen in (("alike", ROWS), ("pieces", [*ROWS, pieces])):
         made = Generator(tmp_path, chosen, [1, 2], name, by_word=True)
         made.write_all({row.name: 0.05 * i for i, row in enumerate(made.study.rows)})
-        table, report = write_table(made.study, tmp_path), make(name, tmp_path).summary
+        table, report = write_table(read_cells(made.study, tmp_path)), make(name, tmp_path).summary
         assert table.analyses["agreement"] == report.analyses["agreement"]
         found.append(report.analyses["agreement"])
     assert found[0].ppl.rows == 8 and found[1].ppl.rows == 8 and found[0].ppl.spearman == found[1].ppl.spearman
@@ -259,7 +260,7 @@ def test_who_waits_at_a_terminal_is_told_at_once_what_is_read(study, capsys, mon
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
         monkeypatch.setattr(
-            "lightning_tfm.report.study_report.collect_records", lambda *_: 1 / 0
+            "lightning_tfm.report.study_report.read_cells", lambda *_: 1 / 0
         )  # what takes long has not begun
         with pytest.raises(ZeroDivisionError):
             main([verb, study.study.name, "--out", str(study.root), "--format", "markdown"])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, crossing, mean_curve, multiplier, times
+from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.row import Multiplier
 from lightning_tfm.report.study_report import make, render_table, write_table
 from lightning_tfm.report.tables.data_lines import table_lines as lines_of
@@ -136,7 +137,7 @@ def test_every_view_has_it(study, tmp_path):
 
 
 def test_a_table_without_tests_has_the_estimate(study, tmp_path):
-    table = write_table(study.study, tmp_path)
+    table = write_table(read_cells(study.study, tmp_path))
     worth = {row.name: row.worth for row in table.rows}
     assert worth["A-h1"].estimate > 1 and worth["A-h1"].lower is None
     assert f" {worth['A-h1']} " in render_table(table, "text", 120) and "compute:" in render_table(table, "text", 120)

@@ -16,6 +16,7 @@ from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.prepare_data_rows import raw_fingerprint, rows_data
+from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.study_report import make, render_table, table_without_tests, write_table
 from lightning_tfm.study.rows import load_rows
 from lightning_tfm.study.study import Ablation
@@ -134,7 +135,7 @@ def test_beside_perplexity_in_a_table_of_one_vocabulary_and_blank_in_old_records
     for name, by_word in (("new", True), ("old", False)):
         one = Generator(tmp_path, ["base", "A-h1"], [1], name, by_word)
         one.write_all()
-        table, summary = write_table(one.study, tmp_path), make(name, tmp_path)
+        table, summary = write_table(read_cells(one.study, tmp_path)), make(name, tmp_path)
         assert ("nll/" in render_table(table, "text", 200)) == by_word
         assert "nll/" not in render_table(table, "text", 80), "the paper's columns fill a terminal, and PPL says it all"
         assert all(("nll" in render_table(table, kind)) == by_word for kind in ("markdown", "csv", "json"))

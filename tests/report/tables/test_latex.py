@@ -10,6 +10,7 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.report import archive
+from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.render.latex import latex
 from lightning_tfm.report.study_report import make, write_table
 from lightning_tfm.report.tables.columns import COLUMNS, SYMBOLS
@@ -113,7 +114,7 @@ def compiled(tables, folder):
 
 def test_pdftex_takes_it(made, report, tmp_path):
     tables = [paper_latex(report, Layout(tests=tests, paper=paper)) for tests in TESTS for paper in (True, False)]
-    tables.append(paper_latex(write_table(made.study, made.root)))
+    tables.append(paper_latex(write_table(read_cells(made.study, made.root))))
     wide, said = compiled(tables, tmp_path)
     assert not wide, f"wider than the page by {wide} pt"
     assert re.search(rf"Output written on t.pdf \({len(tables)} pages", said)

@@ -13,7 +13,7 @@ from lightning_tfm.config import Evaluation
 from lightning_tfm.corpus_metrics import corpus_scores
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.report.records import collect_records, read_cells
+from lightning_tfm.report.records import read_cells, with_sentences
 from lightning_tfm.report.serialize import plain
 from lightning_tfm.report.study_report import make
 from lightning_tfm.runs.record import read_score
@@ -294,7 +294,7 @@ def test_a_logarithm_is_what_is_resampled_where_one_is_tested_and_a_label_is_har
     own_class("own_log", LOG)
     assert "15 runs have" in printed(root, "validate", "made", "--add", name)
     study = load_as(Ablation, root, "made")
-    cells = read_cells(study, root, collect_records(study, root))
+    cells = with_sentences(read_cells(study, root))
     boots, tested = cells.boots[name], {key: cell.value(name) for key, cell in cells.filled.items()}
     for key, scores in boots.items():
         assert scores.mean() == pytest.approx(tested[key], abs=4 * scores.std()) and tested[key] < 0

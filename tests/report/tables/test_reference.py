@@ -14,6 +14,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.time_estimate import text as planned
 from lightning_tfm.report.build_summary import summarise
+from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.sequential import next_course
 from lightning_tfm.report.study_report import make, reference_row, render_table, table_without_tests, write_table
 from lightning_tfm.report.tables.data_lines import table_lines
@@ -114,8 +115,9 @@ def test_seeds_that_were_added_by_verdicts_against_base_allow_no_test_against_an
     seen = {row.name: [1, 2, 3] for row in made.study.rows}
     course = Course(late(5, 8), [Look(seen)], None)
     several = replace(course, looks=[Look(seen), Look(seen)])
-    assert [row.name for row in summarise(against("C-N2").cells, several).rows] == [row.name for row in made.study.rows]
-    found = summarise(replace(against("C-N2").cells), course)
+    tested = summarise(replace(against("C-N2").cells, course=several))
+    assert [row.name for row in tested.rows] == [row.name for row in made.study.rows]
+    found = summarise(replace(against("C-N2").cells, course=course))
     d = {row.name: row.ppl.difference for row in found.rows}["mine"]
     assert d.estimate < -0.2 and d.p is None and d.verdict == "undecided" and "added by verdicts against base" in d.why
 
@@ -179,7 +181,7 @@ def test_nor_by_looks_and_no_look_asks_for_them(pair):
         cells = make(made.study.name, made.root).cells
         seen = {row.name: [1, 2, 3] for row in made.study.rows}
         course = Course(late(5, 8), [Look(seen)], None)
-        summary = summarise(cells, course)
+        summary = summarise(replace(cells, course=course))
         both.append((summary, next_course(course, summary, seen, list(range(1, 9)))))
     (without, next_without), (with_twins, next_with) = both
     for row in without.rows:
@@ -225,7 +227,7 @@ def test_what_others_print_stands_beside_the_table_and_is_compared_with_nothing(
     after = make("plain", tmp_path)
     line = f"one head, a third of the depth, elsewhere: {said}"
     assert [line in html.unescape(one.render("markdown")).replace("\\", "") for one in (before, after)] == [False, True]
-    for text in (after.render("json"), render_table(write_table(study, tmp_path), "json")):
+    for text in (after.render("json"), render_table(write_table(read_cells(study, tmp_path)), "json")):
         assert json.loads(text)["rows"][2]["elsewhere"] == said
     silent = replace(after.summary, rows=[replace(row, elsewhere=None) for row in after.summary.rows])
     assert silent == before.summary

@@ -12,7 +12,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment
 from lightning_tfm.report.blocks import Column, Table
 from lightning_tfm.report.build_summary import tabulate
-from lightning_tfm.report.records import collect_records
+from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.row import Difference, Scores, SummaryRow
 from lightning_tfm.report.study_report import make, render_table
@@ -24,12 +24,12 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Machine, Measure, Missing, Seconds, to_plain
 from lightning_tfm.study.rows import all_rows
 from tests.golden.synthetic import OWN, table3
-from tests.helpers.studies import DEV, Generator, own_row, record, record_of, summary, summary_row
+from tests.helpers.studies import DEV, Generator, cells_of, own_row, record, record_of, summary, summary_row
 
 
 def test_several_seeds_are_mean_and_deviation():
     s, found = table3((1, 2, 4))
-    row = json.loads(render_table(tabulate(s, found), "json"))["rows"][1]
+    row = json.loads(render_table(tabulate(cells_of(s, found)), "json"))["rows"][1]
     ppl = [found["A-h1", seed].scores["dev"].ppl for seed in (1, 2, 4)]
     assert row["ppl"]["mean"] == pytest.approx(math.prod(ppl) ** (1 / 3))
     assert row["ppl"]["sd %"] == pytest.approx(100 * stdev(map(math.log, ppl)))
@@ -39,7 +39,7 @@ def test_several_seeds_are_mean_and_deviation():
 
 def test_the_same_records_give_the_same_bytes_in_any_order():
     s, found = table3((1, 2))
-    a, b = tabulate(s, found), tabulate(s, dict(reversed(found.items())))
+    a, b = tabulate(cells_of(s, found)), tabulate(cells_of(s, dict(reversed(found.items()))))
     for kind in ("text", "markdown", "csv", "json"):
         assert render_table(a, kind) == render_table(b, kind)
 
@@ -49,7 +49,7 @@ def test_empty_cells_say_why():
     found["A-h1", 1] = Missing("running at step 5 of 1000")
     found["big", 1] = record_of(s.base, ppl=1.0, bleu=99.0)  # another row's record
     del found["C-N2", 1]
-    built = tabulate(s, found)
+    built = tabulate(cells_of(s, found))
     for kind in ("text", "markdown", "csv", "json"):
         flat = " ".join(render_table(built, kind).split())
         assert "running at step 5 of 1000" in flat and "not asked for" in flat and "99.0" not in flat
@@ -85,7 +85,7 @@ def study(tmp_path_factory):
 
 
 def table_of(made):
-    return tabulate(made.study, collect_records(made.study, made.root))
+    return tabulate(read_cells(made.study, made.root))
 
 
 def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study, monkeypatch):
@@ -133,7 +133,7 @@ def test_long_names_of_combinations_fit_eighty_columns(generator):
 
 
 def test_over_a_base_of_another_size_the_names_of_the_papers_rows_are_told_to_be_names(study):
-    built = tabulate(replace(study.study, rows=[all_rows()[name] for name in ("base", "C-N2")]), {})
+    built = tabulate(cells_of(replace(study.study, rows=[all_rows()[name] for name in ("base", "C-N2")]), {}))
     rows = [replace(row, values=row.values | {"N": n}, typed={}) for row, n in zip(built.rows, (3, 1), strict=True)]
     told = "sizes are those trained, row names the paper's"
     assert told in render_table(replace(built, scale="", rows=rows), "text", 200)
