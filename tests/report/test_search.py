@@ -72,6 +72,7 @@ def test_trials_that_were_stopped_are_hollow_at_their_last_value(root):
         )
         assert [name for name, _ in marks] == early
         assert all((float(y) > 50) == (where == "inside") for _, y in marks), where
+        assert "stopped" not in figures.search_course(report, "parameters", number), "it has no last value of that"
     assert re.findall(r'class="stopped" data-trial="(t\d+)"', figures.parallel(report, "dev/ppl")) == early
 
 

@@ -19,6 +19,8 @@ from lightning_tfm.study.trials import Importance, Trial
 
 ABOVE = 1.8
 """times the end of four fifths of all curves: where a straight axis ends"""
+BEYOND = 2
+"""times the worst final value: where a trial that was stopped early is drawn at most"""
 LOG_FROM = 10
 """an axis whose largest value is this many times its smallest is logarithmic"""
 DRAWN = 12_000
@@ -83,12 +85,11 @@ def search_course(report: SearchSummary, objective: str, number: Mapping[str, in
             reached = line[-1][1] if line else value
             line += [(number[t.trial], reached), (number[t.trial], better(reached, value))]
     axis, kind = value_axis(objective, values), trial_classes(report, objective)
-    ends = axis.scale(values, 0, 1)
     cloud = [_point(t, number[t.trial], value, kind[t.trial]) for t, value in zip(trials, values, strict=True)]
-    worst = ends.high if better is min else ends.low
     for t in stopped(report):
-        last = t.curve[-1][1] if t.curve and objective == next(iter(report.objectives)) else worst
-        cloud.append(_point(t, number[t.trial], min(max(last, ends.low), ends.high), "stopped", hollow=True))
+        if t.curve and objective == "dev/ppl":
+            last = min(t.curve[-1][1], BEYOND * max(values))
+            cloud.append(_point(t, number[t.trial], last, "stopped", hollow=True))
     return draw(
         Chart(f"{objective_name(objective)} trial by trial", Axis("trial"), axis, cloud, (640, 320), front=line)
     )
