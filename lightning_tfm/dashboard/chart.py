@@ -21,7 +21,8 @@ class Curve:
     name: str
     points: Sequence[tuple[float, float]]
     colour: int
-    dashed: bool = False
+    hollow: bool = False
+    """stopped early: its marks, of a line the last, are not filled"""
     line: bool = False
     """in a chart of dots, this one is a line"""
     rest: bool = False
@@ -50,6 +51,8 @@ class Chart:
     dots: bool = False
     big: bool = False
     """as wide as the page"""
+    from_zero: bool = True
+    """the axis begins at step 0, else where the curves do"""
     last: float | None = None
     """where the axis ends at least: the last step"""
     to: str = ""
@@ -63,13 +66,13 @@ class Chart:
     def plain(self) -> dict[str, Any]:
         """For JSON; numbers as short as a picture needs them."""
         found: dict[str, Any] = {"title": self.title, "log": self.log, "series": [_series(c) for c in self.curves]}
-        found |= {"x0": 0} if not self.dots else {"dots": True}
+        found |= {"dots": True} if self.dots else {"x0": 0} if self.from_zero else {}
         return found | ({"x1": self.last} if self.last else {}) | ({"to": self.to} if self.to else {})
 
 
 def _series(curve: Curve) -> dict[str, Any]:
     found: dict[str, Any] = {"name": curve.name, "colour": curve.colour % COLOURS, "points": _short(curve.points)}
-    found |= {key: True for key in ("dashed", "line", "rest") if getattr(curve, key)}
+    found |= {key: True for key in ("hollow", "line", "rest") if getattr(curve, key)}
     found |= {"dash": curve.colour // COLOURS} if curve.colour >= COLOURS else {}
     found |= {"band": _short(curve.band)} if curve.band else {}
     found |= {"row": curve.row, "steps": curve.steps} if curve.row else {}

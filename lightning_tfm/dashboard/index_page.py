@@ -48,7 +48,7 @@ class Asked:
 
 ALL = Asked()
 SORTS: dict[str, Callable[[Seen, RunState], Any]] = {
-    "said": lambda seen, run: _natural(_called(seen, run.name)),
+    "run": lambda seen, run: _natural(_called(seen, run.name)),
     "study": lambda seen, run: _natural(",".join(home.study for home in seen.homes.get(run.name, ()))),
     "state": lambda seen, run: ORDER[run.state],
     "step": lambda seen, run: run.step / run.steps if run.step is not None and run.steps else None,
@@ -76,7 +76,7 @@ def page(frame: Frame, seen: Seen, asked: Asked) -> str:
         wrong=wrong,
         counts=_counts(seen),
         notes=seen.notes,
-        names={name: seen.outlines[name].called for name in sorted(seen.studies)},
+        names=_titles(seen),
         studies=[_study(seen, view) for view in newest_first(seen.studies.values())],
         starts=_starts(frame.root),
         fields=list(fields(seen)),
@@ -149,6 +149,13 @@ def _natural(text: str) -> list[tuple[bool, int, str]]:
     return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text)]
 
 
+def _titles(seen: Seen) -> dict[str, str]:
+    """name -> what a study is called; with its name where another is called so, too."""
+    several = Counter(outline.called for outline in seen.outlines.values())
+    outlines = [seen.outlines[name] for name in sorted(seen.studies)]
+    return {one.name: one.called + f" ({one.name})" * (several[one.called] > 1) for one in outlines}
+
+
 def _starts(root: Path) -> list[tuple[str, str]]:
     """Commands that begin something in this folder, and what each does."""
     named = {
@@ -165,7 +172,8 @@ def newest_first(views: Iterable[Any]) -> list[Any]:
 
 def _row(seen: Seen, view: RunState, own: list[str]) -> str:
     homes, called, curve = seen.homes.get(view.name, ()), seen.called(view.name), spark(view.curve, view.steps)
-    data = {"homes": homes, "said": called, "curve": curve, "own": own}
+    studies = list(dict.fromkeys(home.study for home in homes))
+    data = {"homes": homes, "studies": studies, "called": called, "curve": curve, "own": own}
     return blocks("index.html", ["run_row"], view=view, **data)["run_row"]
 
 

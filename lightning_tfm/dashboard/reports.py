@@ -72,7 +72,7 @@ class Reports:
         return (words + str(both(found))) * bool(found.lines) + further
 
     def row(self, name: str, row: str) -> dict[str, Any] | None:
-        """What is said of one row of a table, for row.html; None where it has no such row. Raises UserError."""
+        """What is known of one row of a table, for row.html; None where it has no such row. Raises UserError."""
         from lightning_tfm.report.analyses.quality import strip
         from lightning_tfm.report.charts.curves import curves
         from lightning_tfm.report.charts.forest_picture import tip
@@ -85,11 +85,13 @@ class Reports:
         if own is None:
             return None
         line = next((line for line in forest.lines if line.row == row), None)
+        entries = zip(forest.axes, line.entries, strict=True) if line else ()
+        each = [tip(replace(line, entries=[e]), replace(forest, axes=[axis])) for axis, e in entries if line and e]
         pair = replace(report, rows=[one for one in report.rows if one is own or one is report.against])
         course = curves(pair, made.cells, forest) if own.same_as is None else None
         return {
             "row": own,
-            "words": tip(line, forest)[1:] if line else [],
+            "words": ["; ".join(lines) for _, *lines in each],
             "verdict": line.entries[0].sure if line and line.entries[0] else "",
             "colour": forest.classes.get(row, ""),
             "change": change_text(own),

@@ -64,7 +64,7 @@ class RunPages:
         over = over_time(folder) if self._texts else []
         data: dict[str, Any] = {
             "view": view,
-            "said": seen.called(name),
+            "called": seen.called(name),
             "homes": [(home, seen.outlines[home.study].called) for home in seen.homes.get(name, ())],
             "base": _base(seen, name),
             "folder": str(folder),

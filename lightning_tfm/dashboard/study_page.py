@@ -162,7 +162,8 @@ class StudyPages:
         """Each run that ended badly: its state, what it is called, and the end of its log."""
         bad = [(run, view) for run in outline.runs if (view := seen.runs.get(name_of(run))) and view.state in BAD]
         log = {view.name: self._log(self._root / "runs" / view.name / "log.txt") for _, view in bad}
-        return [(view, f"{run.row}, seed {run.seed}", log[view.name]) for run, view in bad]
+        labels = outline.labels
+        return [(view, f"{labels.get(run.row) or run.row}, seed {run.seed}", log[view.name]) for run, view in bad]
 
 
 def _more(seen: Seen, columns: str, miniature: Miniature) -> tuple[list[Asked], str]:
@@ -218,19 +219,20 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
     table = isinstance(outline.study, Ablation)
     curves = _row_curves(outline, seen) if table else _trial_curves(outline, trials, seen)
     last = max((seen.runs[name_of(p)].steps or 0 for p in outline.runs if name_of(p) in seen.runs), default=0)
-    note, to = "every trial; dashed: stopped early", ""
+    note, to = "every trial, the best in front; hollow at the end: stopped early", ""
     if isinstance(outline.study, Ablation):
         base_row = outline.study.base_row
         base = next((curve.name for curve in curves if curve.row == base_row and len(curves) > 1), "")
         at = f"against {base} at the same share of each row’s own training; " * bool(base)
         note, to = f"{at}mean over finished seeds, or over those under way", base
         note += "; without rows that have another vocabulary than base" * bool(outline.study.foreign(base_row))
-    dev = Chart("Dev perplexity", curves, note, log=True, big=table, last=float(last) or None, to=to)
+    dev = Chart("Dev perplexity", curves, note, True, big=table, from_zero=table, last=float(last) or None, to=to)
     found = {"chart-dev": dev} if curves else {}
     if isinstance(outline.study, Search) and (history := _history(outline.study, trials)):
         name = next(iter(outline.study.objectives))
+        note = "the line: the best so far" + "; hollow: stopped early, at the last value" * (len(history) > 2)
         found = {
-            "chart-history": Chart(f"{objective_name(name)} by trial", history, "the line: the best so far", dots=True)
+            "chart-history": Chart(f"{objective_name(name)} by trial", history, note, name == "dev/ppl", dots=True)
         } | found
     return found
 
@@ -266,12 +268,12 @@ def _trial_curves(outline: Outline, trials: list[TrialView], seen: Seen) -> list
         curves = [list(view.curve) for _, view in trial.runs if view is not None and view.curve]
         if curves and (mean := mean_curve(trial.name, 4, curves, PPL.mean)).points:
             won = best is not None and trial.name == best.row
-            found.append(replace(mean, dashed=trial.state == "stopped early", rest=not won, band=()))
+            found.append(replace(mean, hollow=trial.state == "stopped early", rest=not won, band=()))
     return sorted(found, key=lambda curve: not curve.rest)
 
 
 def _history(study: Search, trials: list[TrialView]) -> list[Curve]:
-    """Values of the first objective by trial, and the best so far."""
+    """Values of the first objective by trial, the best so far, and, of dev perplexity, where the stopped ones stood."""
     more = study.directions[0] == "maximize"
     points = [(float(i), trial.scores[0]) for i, trial in enumerate(trials) if trial.scores[0] is not None]
     known = [(x, value) for x, value in points if value is not None and math.isfinite(value)]
@@ -281,4 +283,8 @@ def _history(study: Search, trials: list[TrialView]) -> list[Curve]:
     for x, value in known:
         best = max(best, value) if more else min(best, value)
         line.append((x, best))
-    return [Curve("trials", known, 3), Curve("best", line, 4, line=True)]
+    of_ppl = next(iter(study.objectives)) == "dev/ppl"
+    ends = [(float(i), t.view.ppl) for i, t in enumerate(trials) if t.state == "stopped early" and t.view and of_ppl]
+    stopped = [(x, value) for x, value in ends if value is not None and math.isfinite(value)]
+    early = [Curve("stopped early", stopped, 0, hollow=True)] * bool(stopped)
+    return [*early, Curve("trials", known, 3), Curve("best", line, 4, line=True)]

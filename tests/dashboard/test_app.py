@@ -565,5 +565,5 @@ def test_studies_are_shown_by_title_and_question_with_the_name_beside(serve, tmp
     assert '<a href="/study/norm"><bdi>Where the norm stands</bdi></a> <code><bdi>norm</bdi></code>' in row
     assert "Before or after?" in row and 'data-v="Where the norm stands"' in row
     assert '<a href="/study/bare"><bdi>bare</bdi></a> <span' in index
-    assert '<option value="norm">Where the norm stands</option>' in index
+    assert '<option value="norm">Where the norm stands (norm)</option>' in index
     assert "<title>Where the norm stands · lightning-tfm</title>" in served.get("/study/norm").text

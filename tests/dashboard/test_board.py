@@ -322,6 +322,11 @@ def test_a_search_counts_the_trials_that_are_still_to_come(made):
     assert view.total == 10 and view.counts == counts(finished=1, running=1, waiting=1) | {"stopped early": 1}
     assert view.coming == 6 and view.state == "running"
     assert view.best is not None and view.best.row == "t0000"
+    charts = StudyPages(made.root).page(board.look(), "search").charts
+    stood = {curve.name: curve.hollow for curve in charts["chart-history"].curves}
+    assert stood == {"stopped early": True, "trials": False, "best": False}
+    assert {c.name for c in charts["chart-dev"].curves if c.hollow} == {"t0001"}
+    assert "x0" not in charts["chart-dev"].plain(), "curves begin at the frame, not in mid-air"
     made.trial(search, 3, "finished", training__lr_factor=0.1)
     assert board.look().studies["search"].counts["finished"] == 2
 
@@ -354,6 +359,15 @@ def test_a_run_of_no_study_is_called_as_it_was_asked_for(made):
     assert board.look().called(folder.path.name) == "A-h1, seed 5"
     folder.cell.write_text('{"row": ')
     assert board.look().called(folder.path.name) in ("A-h1, seed 5", folder.path.name)
+
+
+def test_runs_that_did_not_finish_have_their_row_s_plain_name_and_a_study_its_own_once(made):
+    study = made.table("table", ["base", "A-h1"], seeds=[1])
+    again = replace(study.rows[1], name="again")  # a second cell of the same run
+    made.fill(save(replace(study, rows=[*study.rows, again]), made.root), ["failed"])
+    seen = Board(made.root, every=0).look()
+    assert StudyPages(made.root).page(seen, "table").data["failures"][1][1] == "one head, seed 1"
+    assert index_page.runs(seen, index_page.ALL).count("<bdi>table</bdi>, <bdi>table</bdi>") == 0
 
 
 def test_an_empty_folder_is_empty(tmp_path):

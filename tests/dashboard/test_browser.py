@@ -465,6 +465,36 @@ def test_an_open_page_shows_what_happens_without_being_asked_again(new_page, ser
     run.locator("#part-head .s-finished").first.wait_for()
 
 
+HELD = """() => [...charts].map(([id, chart]) => [id, chart.drawn.mine === 1, chart.zoom, chart.at, chart.shown.length,
+  chart.plot === document.activeElement, chart.data.series[0].points.length])"""
+"""of every chart: whether it is the one that was there, its part, its cursor, its curves, the focus, its points"""
+
+
+def test_news_leave_what_a_reader_holds_of_a_chart(new_page, serve, folder, tmp_path):
+    study = folder.table("table", ["base", "A-h1"], seeds=[1, 2])
+    going = folder.run(apply(study.base, study.rows[0], 1), "running")
+    page = new_page()
+    page.set_viewport_size({"width": 1280, "height": 1400})  # all of it is seen: a page that scrolls hides its tooltip
+    page.goto(f"{serve(tmp_path).url}/run/{going.path.name}")
+    page.locator("#chart-loss").get_by_role("button", name="NLL").click()
+    for id in ("chart-lr", "chart-loss"):  # one part of an axis, one curve hidden, one cursor by keyboard
+        page.locator(f"#{id} .plot").focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("+")
+    page.evaluate("charts.forEach(chart => { chart.drawn.mine = 1; })")
+    before = {id: rest for id, *rest in page.evaluate(HELD)}
+    assert before["chart-loss"][1:5] == [before["chart-loss"][1], 50, 1, True] and before["chart-lr"][1] is not None
+    tip = page.locator(".tip:not([hidden])")
+    expect(tip).to_contain_text("50 steps")
+    with going.metrics.open("a") as file:
+        file.write(json.dumps({"step": 1999, "dev_ppl": 1.2345, "dev_nll": 0.2}) + "\n")
+    page.locator("#part-head dd", has_text="1.23").wait_for()
+    after = {id: rest for id, *rest in page.evaluate(HELD)}
+    more = [*before["chart-dev"][:-1], before["chart-dev"][-1] + 1]
+    assert after == before | {"chart-dev": more}, "one chart has a point more, none was made anew"
+    expect(tip).to_contain_text("50 steps")
+
+
 def test_a_run_that_is_removed_while_its_page_is_open_is_said_to_be_gone(new_page, serve, folder, tmp_path):
     folder.fill(folder.table("table", ["base", "A-h1"], seeds=range(16)))
     page, served = new_page(), serve(tmp_path)

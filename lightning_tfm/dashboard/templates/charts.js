@@ -77,7 +77,7 @@ class Chart {
     this.pick?.addEventListener('change', () => this.draw());
     this.logs?.addEventListener('change', () => this.draw());
     this.raw?.addEventListener('change', () => { this.zoom = this.at = null; this.draw(); });
-    this.whole.addEventListener('click', () => this.within(null));
+    this.whole.addEventListener('click', () => this.zoomed(null));
     this.plot.addEventListener('keydown', event => this.key(event));
     this.plot.addEventListener('mousedown', () => {
       this.dragged = 'now';
@@ -95,6 +95,9 @@ class Chart {
   show(data) {
     this.data = data;
     const names = data.series.map(s => s.name), before = this.pick?.value, keys = data.series.map(s => kind(s) + s.name).join('|');
+    const all = keys + JSON.stringify(data);
+    if (all === this.all) return;  // nothing in it has changed
+    this.all = all;
     if (keys !== this.keys) {
       this.keys = keys;
       this.pick?.replaceChildren(new Option('all', ''), ...names.map(name => new Option(name, name)));
@@ -108,7 +111,7 @@ class Chart {
   toggle(series) {
     const entry = document.createElement('li'), button = document.createElement('button'), mark = document.createElement('span');
     mark.className = kind(series);
-    mark.textContent = this.data.dots && !series.line ? '● ' : series.dashed ? '╍ ' : ['━ ', '╍ ', '┅ ', '┉ '][dashes(series)];
+    mark.textContent = this.data.dots && !series.line ? (series.hollow ? '○ ' : '● ') : ['━ ', '╍ ', '┅ ', '┉ '][dashes(series)];
     mark.setAttribute('aria-hidden', 'true');
     const name = document.createElement('bdi'), press = () => button.setAttribute('aria-pressed', String(!this.hidden.has(series.name)));
     name.textContent = series.name;
@@ -145,8 +148,9 @@ class Chart {
       .map(([x, y]) => [100 * x, 100 * Math.expm1(y - at(level, x))]);
   }
 
+  // anew only where more than the values is another: what the pointer and the keyboard hold stays
   draw() {
-    const width = this.plot.clientWidth;
+    const width = this.plot.clientWidth, height = this.plot.clientHeight;
     if (!width) return;
     if (this.dragged) {  // what is drawn anew would forget where the drag began
       this.dragged = 'late';
@@ -157,53 +161,63 @@ class Chart {
     this.log = !this.against && (this.logs ? this.logs.checked : this.data.log);
     this.shown = this.lines();
     if (this.toggles) [...this.toggles.children].forEach((entry, i) => { entry.hidden = this.data.series[i] === this.against; });
-    this.drawn?.destroy();
-    this.drawn = null;
     if (!this.shown.length) {
+      this.drawn?.destroy();
+      this.drawn = null;
       this.readout.textContent = 'nothing yet';
       return;
     }
-    this.named = 12 * this.shown.length <= this.plot.clientHeight - 40 && width > 420 && this.shown.length > 1;
-    const right = this.named ? Math.min(width / 4, 6.3 * Math.max(...this.shown.map(s => s.name.length)) + 16) : 20;
+    this.named = 12 * this.shown.length <= height - 40 && width > 420 && this.shown.length > 1;
+    const right = this.named ? Math.min(width / 4, 6.3 * (Math.max(...this.shown.map(s => s.name.length)) + (this.against ? 8 : 0)) + 16) : 20;
     this.letters = Math.floor((right - 14) / 6.3);
     const {columns, series, bands} = this.columns();
+    const look = JSON.stringify([width, height, right, this.log, this.against?.name, css('fg'), series, bands.map(b => b.series), this.shown.map(s => s.name)]);
+    if (this.drawn && look === this.look) {
+      this.drawn.setData(columns, false);
+      this.within();
+      this.say();
+      return;
+    }
+    this.look = look;
+    this.drawn?.destroy();
+    this.drawn = null;
     const axis = {stroke: css('soft'), grid: {stroke: css('rule'), width: .6}, ticks: {show: false}, font: '11px system-ui, sans-serif'};
     const [across, up] = this.against ? [v => short(v) + ' %', v => v ? percent(v) : this.data.to] : [short, short], log = this.log;
     const last = this.shown.map(s => Math.abs(s.points.at(-1)[1])), around = Math.min(2, Math.max(...last) / 5) || 1;
     const splits = this.against ? (u, i, low, high) => bothWays(u, low, high) : log ? (u, i, low, high) => ticks(low, high) : null;
     this.drawn = new uPlot({
-      width, height: this.plot.clientHeight, padding: [8, right, 0, 0], legend: {show: false}, focus: {alpha: .15}, series, bands,
+      width, height, padding: [8, right, 0, 0], legend: {show: false}, focus: {alpha: .15}, series, bands,
       scales: {x: {time: false}, y: {distr: this.against ? 4 : log ? 3 : 1, asinh: around, range: (u, low, high) => this.range(low, high)}},
       axes: [{...axis, size: 26, gap: 4, space: 90, values: (u, values) => values.map(across)},
         {...axis, size: 56, gap: 5, space: 36, values: (u, values) => values.map(up), ...(splits ? {splits, filter: (u, all) => all} : {})}],
-      cursor: {y: false, points: {show: false}, drag: {setScale: false, dist: 8}, bind: {dblclick: () => () => this.within(null)}},
-      hooks: {draw: [u => this.ends(u)], setCursor: [u => this.look(u)], setSelect: [u => this.select(u)]},
+      cursor: {y: false, points: {show: false}, drag: {setScale: false, dist: 8}, bind: {dblclick: () => () => this.zoomed(null)}},
+      hooks: {draw: [u => this.ends(u)], setCursor: [u => this.point(u)], setSelect: [u => this.select(u)]},
     }, columns, this.plot);
-    this.drawn.over.addEventListener('pointermove', event => {
-      if (event.pointerType === 'touch') this.drawn.setCursor({left: event.offsetX, top: event.offsetY});
-    });
-    this.within(this.zoom);
+    this.drawn.over.addEventListener('pointermove', event => this.drawn.setCursor({left: event.offsetX, top: event.offsetY}));
+    this.within();
     if (this.pick?.value) this.focus(this.pick.value);
     this.say();
   }
 
   // a column of x and, of each series, those of its points, of what is in front, and of the two edges of its band
   columns() {
-    const series = [{}], tables = [], bands = [], few = this.shown.length <= 6;
+    const series = [{}], tables = [], bands = [], few = this.shown.length <= 6, ground = css('bg');
+    const last = (u, i) => [u.data[i].findLastIndex(y => y != null)];
     const add = (points, k, look) => {
       tables.push([points.map(p => p[0]), points.map(p => p[k])]);
       return series.push({pxAlign: 0, points: {show: false}, ...look}) - 1;
     };
     for (const s of this.shown) {
       const stroke = colour(s), dots = this.data.dots && !s.line;
-      const dash = s.dashed ? [6, 4] : DASHES[dashes(s)];
+      const dash = DASHES[dashes(s)];
       if (s.band.length) {
         const edge = {stroke: 'transparent', auto: few}, pair = [add(s.band, 2, edge), add(s.band, 1, edge)];
         bands.push({series: pair, fill: () => few || this.near === s.name ? stroke + '28' : 'transparent'});
       }
       if (s.front) add(s.points, 1, {stroke: stroke + '48', width: 1, dash});
-      const points = {show: dots || s.points.length === 1, size: 6, stroke, fill: stroke, width: 0};
-      const look = {stroke, width: s.rest ? 1 : 1.6, dash, points, ...(dots ? {paths: () => null} : {})};
+      const points = {show: dots || s.hollow || s.points.length === 1, size: 6, stroke, fill: s.hollow ? ground : stroke, width: +!!s.hollow};
+      if (s.hollow && !dots) points.filter = last;
+      const look = {stroke, width: s.rest ? 1 : 1.6, dash, points, ...(dots ? {paths: () => null} : s.line ? {paths: uPlot.paths.stepped({align: 1})} : {})};
       s.column = add(s.front ?? s.points, 1, look);
     }
     return {columns: uPlot.join(tables), series, bands};
@@ -225,24 +239,30 @@ class Chart {
   }
 
   // all of the axis, or a part of it
-  within(zoom) {
-    const {at, top} = this;
+  zoomed(zoom) {
     this.zoom = zoom;
-    this.whole.hidden = !zoom;
+    this.within();
+    this.drawn?.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
+  }
+
+  within() {
+    const {at, top} = this;
+    this.whole.hidden = !this.zoom;
     if (!this.drawn) return;
     const xs = this.drawn.data[0], first = Math.min(xs[0], this.against ? Infinity : this.data.x0 ?? Infinity);
     const end = this.against ? 100 : one('.across')?.selectedIndex ? -Infinity : this.data.x1 ?? -Infinity, last = Math.max(xs.at(-1), end);
-    const [min, max] = zoom ?? (first === last ? [first - .5, last + .5] : [first, last]);
-    this.drawn.batch(u => {
-      u.setScale('x', {min, max});
-      u.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
-    });
+    const [min, max] = this.zoom ?? (first === last ? [first - .5, last + .5] : [first, last]);
+    this.drawn.batch(u => u.setScale('x', {min, max}));
     if (at !== null) this.go(at, top);  // a chart that was drawn anew has forgotten it
   }
 
   select(u) {
     const {left, width} = u.select;
-    if (width > 8) this.within([u.posToVal(left, 'x'), u.posToVal(left + width, 'x')]);
+    if (width > 8) this.zoomed([u.posToVal(left, 'x'), u.posToVal(left + width, 'x')]);
+  }
+
+  label(s) {
+    return (this.against ? percent((s.front ?? s.points).at(-1)[1]) + ' ' : '') + s.name;
   }
 
   // the names of curves where they end, apart from each other
@@ -265,7 +285,8 @@ class Chart {
       ctx.fillStyle = ctx.strokeStyle = colour(s);
       ctx.globalAlpha = this.near && this.near !== s.name ? .3 : 1;
       line(right, from, right + 8 * scale, y);
-      ctx.fillText(s.name.length > this.letters ? s.name.slice(0, this.letters - 1) + '…' : s.name, right + 11 * scale, y);
+      const words = this.label(s);
+      ctx.fillText(words.length > this.letters ? words.slice(0, this.letters - 1) + '…' : words, right + 11 * scale, y);
       ctx.globalAlpha = .3;
       if (x < right) line(x, from, right, from);  // of a curve that ends before
     }
@@ -278,7 +299,7 @@ class Chart {
   }
 
   // where the cursor is: the nearest step, and the curve that it is on
-  look(u) {
+  point(u) {
     const {idx, left, top} = u.cursor;
     this.at = idx === null || idx === undefined || left < 0 ? null : u.data[0][idx];
     this.top = top;
@@ -298,7 +319,7 @@ class Chart {
   // at a step, or of each curve the last, never smoothed
   say() {
     const picked = this.pick?.value, values = [];
-    for (const s of this.shown) {
+    for (const s of this.shown.toSorted((a, b) => !!a.rest - !!b.rest)) {
       const p = this.at === null ? s.points.at(-1) : nearest(s.points, this.at);
       if (p && (!picked || s.name === picked)) values.push([s.name, p[1]]);
     }
@@ -306,20 +327,30 @@ class Chart {
     const number = this.against ? percent : short, words = some.map(([name, y]) => (this.shown.length > 1 ? name + ' ' : '') + number(y)).join(', ');
     this.readout.textContent = (this.at === null ? 'last: ' : short(this.at) + (this.against ? ' %: ' : ': ')) + words + (rest > 0 && !mine.length ? ', and ' + rest + ' more' : '');
     this.plot.setAttribute('aria-label', this.data.title + ', ' + this.readout.textContent);
+    delete this.plot.dataset.tip;
+    delete this.plot.dataset.row;
+    if (this.at === null) return;
+    const axis = this.data.dots ? 'trial ' : '', across = this.against ? ' % of training' : this.data.dots ? '' : ' ' + (one('.across')?.selectedOptions[0].text ?? 'steps');
+    const at = axis + short(this.at) + across, near = mine.length ? this.shown.find(s => s.name === this.near) : null;
+    const tip = near ? [near.name, number(mine[0][1]) + ' at ' + at] : [at, ...some.map(([name, y]) => (this.shown.length > 1 ? name + ' ' : '') + number(y)), ...(rest > 0 ? ['and ' + rest + ' more'] : [])];
+    this.plot.dataset.tip = tip.join('\n');
+    if (near?.row) this.plot.dataset.row = near.row;
   }
 
   go(x, top = -99) {
     this.drawn.setCursor(x === null ? {left: -10, top: -10} : {left: this.drawn.valToPos(x, 'x'), top});
+    const box = this.drawn.over.getBoundingClientRect(), place = {clientX: box.left + this.drawn.cursor.left, clientY: box.top + box.height / 3};
+    if (top < 0 && this.plot.matches(':focus')) this.plot.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, pointerType: 'mouse', ...place}));
   }
 
   key(event) {
     if (!this.drawn) return;
     const way = {ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity}[event.key], {min, max} = this.drawn.scales.x;
     if (event.key === 'Escape') this.go(null);
-    else if (event.key === '-') this.within(null);
+    else if (event.key === '-') this.zoomed(null);
     else if (event.key === '+' && this.at !== null) {
       const half = (max - min) / 4, middle = Math.min(max - half, Math.max(min + half, this.at));
-      this.within([middle - half, middle + half]);
+      this.zoomed([middle - half, middle + half]);
     } else if (way !== undefined) {
       event.preventDefault();
       const xs = this.drawn.data[0].filter(x => x >= min && x <= max), here = this.at === null ? xs.length : xs.indexOf(this.at);

@@ -3,18 +3,20 @@
   const tip = document.body.appendChild(document.createElement('div'));
   Object.assign(tip, {className: 'tip', hidden: true});
   tip.setAttribute('role', 'status');
-  let shown = null;
+  let shown = null, text = '';
   const hide = () => {
     if (shown) shown.classList.remove('lit');
     shown = null;
     tip.hidden = true;
   };
   const show = (mark, x, y) => {
-    if (shown !== mark) {
+    const lines = words(mark);
+    if (shown !== mark || text !== lines.join('\n')) {
       hide();
       shown = mark;
+      text = lines.join('\n');
       mark.classList.add('lit');
-      tip.replaceChildren(...words(mark).map((line, i) => {
+      tip.replaceChildren(...lines.map((line, i) => {
         const part = document.createElement(i ? 'div' : 'strong');
         part.textContent = line;
         return part;
