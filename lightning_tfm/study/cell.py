@@ -27,8 +27,8 @@ class Cell:
         """One cell for each run, in the order of seeds: itself, unless a trial has several."""
         if not self.more:
             return [self]
-        found = [(self.seed, self.training_hash), *self.more]
-        return [Cell(self.row, seed, run, self.cost / len(found), self.change) for seed, run in found]
+        pairs = [(self.seed, self.training_hash), *self.more]
+        return [Cell(self.row, seed, run, self.cost / len(pairs), self.change) for seed, run in pairs]
 
 
 Plan = tuple[Experiment, dict[str, Any]]

@@ -62,26 +62,26 @@ def with_numbers(base: Experiment, change: dict[str, Any], where: str) -> dict[s
         return change
     for key, name in ((key, name) for key, tree in trees.items() for name in _names(tree) if name in solved):
         raise UserError(f"{where}: {key} follows {name}, which is solved for")
-    found = {key: value for key, value in change.items() if key not in (*trees, *solved)}
+    numbers = {key: value for key, value in change.items() if key not in (*trees, *solved)}
     for key in [key for key in trees if OF_BASE in change[key]]:
         share, own = _value(trees.pop(key), base, key, where), _field(base, key)
-        said = f"{key} should be {change[key][OF_BASE]} of base's {own}"
-        found[key] = _fitting(key, share * Fraction(repr(own)), said, where)
+        what = f"{key} should be {change[key][OF_BASE]} of base's {own}"
+        numbers[key] = _fitting(key, share * Fraction(repr(own)), what, where)
     while trees:
         ready = [key for key, tree in trees.items() if not trees.keys() & set(_names(tree))]
         if not ready:
             raise UserError(f"{where}: {', '.join(trees)} are tied to each other in a circle")
-        experiment = override(base, found, where)
+        experiment = override(base, numbers, where)
         for key in ready:
             tree = trees.pop(key)
-            held = ", ".join(f"{name} {_field(experiment, name)}" for name in dict.fromkeys(_names(tree)))
-            said = f"{key} should be {change[key][TIE]}" + (f" with {held}" if held else "")
-            found[key] = _fitting(key, _value(tree, experiment, key, where), said, where)
+            values = ", ".join(f"{name} {_field(experiment, name)}" for name in dict.fromkeys(_names(tree)))
+            what = f"{key} should be {change[key][TIE]}" + (f" with {values}" if values else "")
+            numbers[key] = _fitting(key, _value(tree, experiment, key, where), what, where)
     for key in solved:
         from lightning_tfm.study.match_compute import solve
 
-        found[key] = solve(base, found, key, change[key], where)
-    return {key: found[key] for key in change}
+        numbers[key] = solve(base, numbers, key, change[key], where)
+    return {key: numbers[key] for key in change}
 
 
 def _is_solved(value: Any) -> bool:
@@ -121,20 +121,20 @@ def _near(name: str) -> str:
     return nearest(name, tuple(NUMBERS))
 
 
-def _check(node: ast.expr, said: str) -> None:
+def _check(node: ast.expr, what: str) -> None:
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATIONS:
-            _check(left, said)
-            _check(right, said)
+            _check(left, what)
+            _check(right, what)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            _check(operand, said)
+            _check(operand, what)
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool) and abs(number) < 1e12:
             return
         case ast.Attribute(value=ast.Name()):
             if (name := ast.unparse(node)) not in NUMBERS:
-                raise UserError(f"{said}: unknown field '{name}': {_near(name)}")
+                raise UserError(f"{what}: unknown field '{name}': {_near(name)}")
         case _:
-            raise UserError(f"{said}: '{ast.unparse(node)}': only fields, numbers, + - * / and parentheses")
+            raise UserError(f"{what}: '{ast.unparse(node)}': only fields, numbers, + - * / and parentheses")
 
 
 def _names(node: ast.expr) -> list[str]:
@@ -144,10 +144,10 @@ def _names(node: ast.expr) -> list[str]:
 def _value(node: ast.expr, experiment: Experiment, key: str, where: str) -> Fraction:
     match node:
         case ast.BinOp(left=left, op=op, right=right):
-            one, other = (_value(part, experiment, key, where) for part in (left, right))
-            if isinstance(op, ast.Div) and other == 0:
+            first, second = (_value(part, experiment, key, where) for part in (left, right))
+            if isinstance(op, ast.Div) and second == 0:
                 raise UserError(f"{where}: {key} should be {ast.unparse(node)}, a division by zero; {REMEDY}")
-            return Fraction(OPERATIONS[type(op)](one, other))
+            return Fraction(OPERATIONS[type(op)](first, second))
         case ast.UnaryOp(operand=operand):
             return -_value(operand, experiment, key, where)
         case ast.Constant(value=number):
@@ -157,16 +157,16 @@ def _value(node: ast.expr, experiment: Experiment, key: str, where: str) -> Frac
 
 def _field(experiment: Experiment, name: str) -> int | float:
     section, field = name.split(".")
-    found: int | float = getattr(getattr(experiment, section), field)
-    return found
+    number: int | float = getattr(getattr(experiment, section), field)
+    return number
 
 
-def _fitting(key: str, number: Fraction, said: str, where: str) -> int | float:
+def _fitting(key: str, number: Fraction, what: str, where: str) -> int | float:
     """As the field holds it; exact, or refused."""
     if NUMBERS[key] is float:
         return float(number)
     if number.denominator != 1:
-        raise UserError(f"{where}: {said}, which is {number}, not a whole number; {REMEDY}")
+        raise UserError(f"{where}: {what}, which is {number}, not a whole number; {REMEDY}")
     if number < 1:
-        raise UserError(f"{where}: {said}, which is {number}; {REMEDY}")
+        raise UserError(f"{where}: {what}, which is {number}; {REMEDY}")
     return int(number)

@@ -40,7 +40,7 @@ def kind_of(values: Mapping[str, Any]) -> str | None:
 
 def expect(kind: str, file: YamlFile) -> YamlFile:
     """`file`, unless it is clearly one of another kind than `kind` (a key of ASKED): then UserError says which."""
-    found = kind_of(file.values)
-    if found not in (None, kind):
-        raise UserError(f"{file.path}: not {ASKED[kind]}, but {KINDS[found]}")
+    actual = kind_of(file.values)
+    if actual not in (None, kind):
+        raise UserError(f"{file.path}: not {ASKED[kind]}, but {KINDS[actual]}")
     return file

@@ -30,62 +30,62 @@ PAIRED = {"model.d_model": 2}
 MOST = 2**24
 
 
-def check_solve(key: str, asked: dict[str, Any], where: str) -> None:
+def check_solve(key: str, wanted: dict[str, Any], where: str) -> None:
     """Raise UserError where a field cannot be solved for, or not this way."""
     if key not in FIELDS:
         raise UserError(f"{where}: {SOLVE}: field={key}: {nearest(key, FIELDS)}")
-    if asked[SOLVE] not in EQUAL:
-        raise UserError(f"{where}: {SOLVE}: equal={asked[SOLVE]!r}: {nearest(str(asked[SOLVE]), EQUAL)}")
-    pieces = asked.get(OF, PIECES)
+    if wanted[SOLVE] not in EQUAL:
+        raise UserError(f"{where}: {SOLVE}: equal={wanted[SOLVE]!r}: {nearest(str(wanted[SOLVE]), EQUAL)}")
+    pieces = wanted.get(OF, PIECES)
     if isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1:
         raise UserError(f"{where}: {SOLVE}: {OF}={pieces!r}: expected a whole number above 0")
 
 
-def solve(base: Experiment, change: dict[str, Any], key: str, asked: dict[str, Any], where: str) -> int:
+def solve(base: Experiment, change: dict[str, Any], key: str, wanted: dict[str, Any], where: str) -> int:
     """The value of `key` at the paper's scale, beside the other values of the row's `change`. Raises UserError."""
     unit = getattr(base.miniature, FIELDS[key]) * PAIRED.get(key, 1)
-    target = measure(base, asked, where)
+    target = measure(base, wanted, where)
 
     def at(units: int) -> float:
-        return measure(override(base, change | {key: units * unit}, where), asked, where)
+        return measure(override(base, change | {key: units * unit}, where), wanted, where)
 
     if at(1) >= at(2):
-        raise UserError(f"{where}: {SOLVE}: {key} does not change its {asked[SOLVE]}")
+        raise UserError(f"{where}: {SOLVE}: {key} does not change its {wanted[SOLVE]}")
     if at(1) > target:
-        raise UserError(f"{where}: {SOLVE}: even with {key}={unit} it has more {asked[SOLVE]} than base")
+        raise UserError(f"{where}: {SOLVE}: even with {key}={unit} it has more {wanted[SOLVE]} than base")
     low, high = 1, 2
     while at(high) < target:
         low, high = high, 2 * high
         if high > MOST:
-            raise UserError(f"{where}: {SOLVE}: no {key} gives it as many {asked[SOLVE]} as base")
+            raise UserError(f"{where}: {SOLVE}: no {key} gives it as many {wanted[SOLVE]} as base")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if at(middle) < target else (low, middle)
     return min((low, high), key=lambda units: abs(at(units) - target)) * unit
 
 
-def measure(experiment: Experiment, asked: dict[str, Any], where: str) -> float:
+def measure(experiment: Experiment, wanted: dict[str, Any], where: str) -> float:
     """The quantity made equal, of an experiment at the paper's scale."""
     if own := own_classes(experiment):
         named = ", ".join(own.values())
         raise UserError(f"{where}: {SOLVE}: {named}: only classes that ship are counted before they are built")
     exact, V = experiment.scaled(where), experiment.data.vocab_size
-    if asked[SOLVE] == "parameters":
+    if wanted[SOLVE] == "parameters":
         return count_parameters(exact.model, V)["total"]
-    return predicted_cost(exact, V, asked.get(OF, PIECES))
+    return predicted_cost(exact, V, wanted.get(OF, PIECES))
 
 
 def solved_lines(base: Experiment, rows: Iterable[Any]) -> list[str]:
     """What was solved for in each of `rows` (rows.Row), and the remainder."""
-    found = []
+    lines = []
     for row in (row.on(base) for row in rows):
-        for key, asked in row.ties.items():
-            if SOLVE in asked:
-                target = measure(base, asked, row.where)
-                left = measure(override(base, row.change, row.where), asked, row.where) / target - 1
+        for key, wanted in row.ties.items():
+            if SOLVE in wanted:
+                target = measure(base, wanted, row.where)
+                left = measure(override(base, row.change, row.where), wanted, row.where) / target - 1
                 unit = getattr(base.miniature, FIELDS[key])
-                value, kind = row.change[key], asked[SOLVE]
-                at = f" at {asked.get(OF, PIECES)} tokens per sentence" if kind == "flops" else ""
+                value, kind = row.change[key], wanted[SOLVE]
+                at = f" at {wanted.get(OF, PIECES)} tokens per sentence" if kind == "flops" else ""
                 apart = f"{signed(100 * left, 2)} % left"
-                found.append(f"{row.name}: {key} {value // unit} as trained, for base's {kind}{at}: {apart}")
-    return found
+                lines.append(f"{row.name}: {key} {value // unit} as trained, for base's {kind}{at}: {apart}")
+    return lines

@@ -62,15 +62,15 @@ class Held:
     """of FOLLOW, what the command line gives, and files after HOLD, with their places"""
 
     @classmethod
-    def of(cls, asked: dict[str, tuple[Any, str]], given: dict[str, tuple[Any, str]]) -> "Held | None":
+    def of(cls, requested: dict[str, tuple[Any, str]], given: dict[str, tuple[Any, str]]) -> "Held | None":
         """From HOLD and SEEN with their places in files, and what is `given`. Raises UserError."""
-        kind, where = asked.get(HOLD, (None, ""))
-        seen, there = asked.get(SEEN, (1.0, ""))
+        kind, where = requested.get(HOLD, (None, ""))
+        seen, there = requested.get(SEEN, (1.0, ""))
         if kind is not None and kind not in KINDS:
             raise UserError(f"{where}: {HOLD}={kind!r}: {nearest(str(kind), KINDS)}")
         if isinstance(seen, bool) or not isinstance(seen, int | float) or not 0 < seen < math.inf:
             raise UserError(f"{there}: {SEEN}={seen!r}: expected a number above 0, 1 for the paper's budget")
-        if kind is None and SEEN in asked:
+        if kind is None and SEEN in requested:
             raise UserError(f"{there}: {SEEN}={seen}: scales the budget of {HOLD}=ratios: set that, too")
         return None if kind is None else cls(float(seen), where, given)
 
@@ -117,9 +117,9 @@ def hold(base: Experiment, held: Held, count: Count) -> Regime:
     warmup = max(1, round(WARMUP * steps))
     factor = float(f"{math.sqrt(D_MODEL / exact.model.d_model * warmup / WARM):.3g}")
     training = replace(base.training, steps=steps, warmup=warmup, lr_factor=factor)
-    found = replace(base, data=data, training=training, miniature=replace(base.miniature, steps=1))
-    _check_given(found, held)
-    return Regime(found, P, pieces, held.seen)
+    experiment = replace(base, data=data, training=training, miniature=replace(base.miniature, steps=1))
+    _check_given(experiment, held)
+    return Regime(experiment, P, pieces, held.seen)
 
 
 def _text(base: Experiment, count: Count, where: str) -> tuple[Data, int, int]:
@@ -147,28 +147,28 @@ def parameters(base: Experiment, V: int) -> int:
 
 def _too_short(base: Experiment, pieces: int, V: int, where: str) -> str:
     need = UNIQUE * parameters(base, V)
-    said = (
+    why = (
         f"{where}: {HOLD}=ratios: the data have {pieces:,} target tokens, and {need:,.0f} are asked for ({UNIQUE} per "
     )
-    said += f"parameter of base at miniature.width={base.miniature.width} and {V:,} tokens of vocabulary)"
+    why += f"parameter of base at miniature.width={base.miniature.width} and {V:,} tokens of vocabulary)"
     for width in range(base.miniature.width + 1, base.model.d_model + 1):
         try:
             fed = UNIQUE * parameters(replace(base, miniature=replace(base.miniature, width=width)), V) <= pieces
         except UserError:  # sizes that it does not divide
             continue
         if fed:
-            return f"{said}: it is enough for miniature.width={width}; or use a longer text"
-    return f"{said}: it is too short for any width; use a longer text or a smaller data.vocab_size"
+            return f"{why}: it is enough for miniature.width={width}; or use a longer text"
+    return f"{why}: it is too short for any width; use a longer text or a smaller data.vocab_size"
 
 
 def _is_generated(data: Data) -> bool:
     return data.corpus in CORPORA and CORPORA[data.corpus].generated
 
 
-def _check_given(found: Experiment, held: Held) -> None:
+def _check_given(experiment: Experiment, held: Held) -> None:
     """Raise UserError where a derived number was given, and differs."""
     for key, (given, where) in held.given.items():
         section, _, name = key.partition(".")
-        follows = getattr(getattr(found, section), name)
+        follows = getattr(getattr(experiment, section), name)
         if given != follows:
             raise UserError(f"{where}: {HOLD}=ratios derives {key} ({follows:g}): leave {key}={given:g} out")

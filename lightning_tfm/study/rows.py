@@ -242,11 +242,11 @@ class Fingerprints:
         return [role for role, text in self.known().items() if theirs.get(role, text) != text]
 
 
-def differences(asked: dict[str, Any], found: dict[str, Any], asker: str, prefix: str = "") -> list[str]:
+def differences(wanted: dict[str, Any], there: dict[str, Any], asker: str, prefix: str = "") -> list[str]:
     """One phrase for each leaf in which two nested dicts differ: `model.h is 8, the cell asks for 16`."""
     phrases = []
-    for key in sorted(asked.keys() | found.keys()):
-        a, b = asked.get(key), found.get(key)
+    for key in sorted(wanted.keys() | there.keys()):
+        a, b = wanted.get(key), there.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
             phrases += differences(a, b, asker, f"{prefix}{key}.")
         elif a != b:
@@ -254,12 +254,12 @@ def differences(asked: dict[str, Any], found: dict[str, Any], asker: str, prefix
     return phrases
 
 
-def other_rows(asked: Iterable[Row], study: Iterable[Row]) -> dict[str, str]:
+def other_rows(rows: Iterable[Row], study: Iterable[Row]) -> dict[str, str]:
     """Row -> in what it is not the study's row of that name; both are laid on one base."""
     before = {row.name: row.change for row in study}
     return {
         row.name: f"row '{row.name}' changes {row.change}, the study has {before[row.name]}"
-        for row in asked
+        for row in rows
         if before.get(row.name, row.change) != row.change
     }
 

@@ -157,15 +157,15 @@ class Search(Study):
         model = self.at(change).scaled().model
         return {"parameters": count_parameters(model, self.V)["total"] - self.constraints["parameters"]}
 
-    def hardware_of(self, asked: Hardware) -> Hardware:
+    def hardware_of(self, hardware: Hardware) -> Hardware:
         if not self.validate_every:
-            return asked
-        if asked.validate_every not in (0, self.validate_every):
+            return hardware
+        if hardware.validate_every not in (0, self.validate_every):
             raise UserError(
-                f"--trainer.validate_every={asked.validate_every}: the trials of study '{self.name}' are validated "
+                f"--trainer.validate_every={hardware.validate_every}: the trials of study '{self.name}' are validated "
                 f"every {self.validate_every} steps, by which they are compared and stopped early: remove it"
             )
-        return replace(asked, validate_every=self.validate_every)
+        return replace(hardware, validate_every=self.validate_every)
 
     def check(self) -> None:
         """Raise UserError where the space holds an invalid experiment, tried at its corners."""
@@ -197,10 +197,10 @@ class Search(Study):
         unnamed |= {"prints": self.prints, "store": ""}
         same = replace(self, validate_every=every, **unnamed)
         before, after = replace(old, **unnamed).to_plain(), same.to_plain()
-        found = differences(before, after, "the study has") + self._other_texts(old) + self._other_sources(old)
-        if found:
+        other = differences(before, after, "the study has") + self._other_texts(old) + self._other_sources(old)
+        if other:
             raise UserError(
-                f"{path} is a different search ({'; '.join(found)}): give this one its own name with --name, or "
+                f"{path} is a different search ({'; '.join(other)}): give this one its own name with --name, or "
                 "remove that folder"
             )
         classes = old.classes | self.classes

@@ -102,8 +102,8 @@ class Course:
 
     def looked(self, finished: Mapping[str, Sequence[int]]) -> "Course":
         """After one more look at these seeds, with no decision yet about what comes next."""
-        asked = self.asked or {}
-        taken = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in asked.items()}
+        wanted = self.asked or {}
+        taken = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in wanted.items()}
         return replace(self, looks=[*self.looks, Look(taken)], asked=None)
 
 
@@ -161,10 +161,10 @@ def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
     return before.plan
 
 
-def reported_seeds(asked: Ablation, options: Options, root: Path) -> list[int]:
+def reported_seeds(requested: Ablation, options: Options, root: Path) -> list[int]:
     """All seeds that the looks may take. Raises UserError as `plan_of`."""
-    folder = folder_of(root, asked.name)
-    return following_seeds(asked.seeds, plan_of(options, read_looks(folder), folder / LOOKS).budget)
+    folder = folder_of(root, requested.name)
+    return following_seeds(requested.seeds, plan_of(options, read_looks(folder), folder / LOOKS).budget)
 
 
 def seeds_of(course: Course, study: Ablation, where: Path) -> list[int]:

@@ -110,12 +110,12 @@ def load_experiment(*files: str | Path, row: str | None = None, seed: int | None
     """
     settings = [setting for file in files for setting in in_file(file)]
     settings += [(key, value, "Python") for key, value in (("row", row), ("seed", seed)) if value is not None]
-    found = merge(settings)
-    if found.held:
+    merged = merge(settings)
+    if merged.held:
         raise UserError(
-            f"{found.held.where}: {HOLD}=ratios takes the text: load what `fit --config … --print_config` prints"
+            f"{merged.held.where}: {HOLD}=ratios takes the text: load what `fit --config … --print_config` prints"
         )
-    return found.experiment
+    return merged.experiment
 
 
 def _is_foreign(name: str) -> bool:
@@ -145,7 +145,7 @@ def merge(settings: Iterable[Setting], base: Experiment | None = None) -> Settin
     plain: dict[str, Any] = dict.fromkeys(PLAIN)
     files: list[str] = []
     written = sections["training"]["seed"]
-    asked: dict[str, tuple[Any, str]] = {}
+    requested: dict[str, tuple[Any, str]] = {}
     given: dict[str, tuple[Any, str]] = {}
     """what HOLD derives, where files do not give it before HOLD"""
     seeds: dict[str, dict[str, Any]] = {}
@@ -155,13 +155,13 @@ def merge(settings: Iterable[Setting], base: Experiment | None = None) -> Settin
             here = seeds.setdefault(where.rpartition(":")[0], {})
             here[key] = value
             if None not in here.values() and len(set(map(str, here.values()))) > 1:
-                both = " and ".join(f"{name}={one}" for name, one in here.items())
+                both = " and ".join(f"{name}={seed}" for name, seed in here.items())
                 raise UserError(f"{where}: {both}: two names of one setting; give one of them")
         if key == "seed" and value is None:  # resets what `seed` set, not what training.seed did
             sections["training"]["seed"] = written
         # one field by two names: the later one counts
         if key in (HOLD, SEEN):
-            asked[key] = (value, where)
+            requested[key] = (value, where)
             for part, name in FOLLOW if key == HOLD else ():  # over what was set before it
                 sections[part][name] = getattr(SECTIONS[part], name)
             continue
@@ -172,7 +172,7 @@ def merge(settings: Iterable[Setting], base: Experiment | None = None) -> Settin
             except UserError as error:
                 raise UserError(f"{where}: {error}") from None
             written = sections["training"]["seed"] if key == "training.seed" else written
-            if (section, name) in FOLLOW and (HOLD in asked or where == TYPED):
+            if (section, name) in FOLLOW and (HOLD in requested or where == TYPED):
                 given[key] = (sections[section][name], where)
         elif key in PLAIN:
             if value is not None and type(value) is not PLAIN[key]:
@@ -203,7 +203,7 @@ def merge(settings: Iterable[Setting], base: Experiment | None = None) -> Settin
     if files or plain["row"] is not None:
         from lightning_tfm.study.rows import find_row
 
-        found = rows()
-        row = None if plain["row"] is None else find_row(found, plain["row"])
+        by_name = rows()
+        row = None if plain["row"] is None else find_row(by_name, plain["row"])
     root = Path(plain["out"] or "results")
-    return Settings(experiment, hardware, row, rows, root, held=Held.of(asked, given))
+    return Settings(experiment, hardware, row, rows, root, held=Held.of(requested, given))

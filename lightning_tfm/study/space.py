@@ -103,14 +103,14 @@ def read_parameter(file: YamlFile, name: str, spec: Spec, base: Experiment) -> P
     if spec.values is not None:
         if len({repr(value) for value in spec.values}) < len(spec.values):
             raise UserError(f"{where}: {name}: a value appears twice")
-        found = Parameter(name, distribution, spec.values)
+        parameter = Parameter(name, distribution, spec.values)
     else:
         assert spec.min is not None and spec.max is not None
-        found = Parameter(name, distribution, [], spec.min, spec.max, spec.q or 0.0)
-        _check_range(where, found, base)
-    for value in found.values or (found.low, found.high):
+        parameter = Parameter(name, distribution, [], spec.min, spec.max, spec.q or 0.0)
+        _check_range(where, parameter, base)
+    for value in parameter.values or (parameter.low, parameter.high):
         override(base, {name: value}, where)
-    return found
+    return parameter
 
 
 def _check_key(where: str, name: str, base: Experiment) -> None:

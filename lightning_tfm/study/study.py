@@ -90,8 +90,8 @@ class Study(Kept, ABC):
     def sources_of(self, experiment: Experiment) -> dict[str, str]:
         """Import path -> sha256, of the experiment's user-defined classes: as of the study's start, else as of now."""
         own = set(own_classes(experiment).values())
-        known = {path: self.classes[path] for path in own if path in self.classes}
-        return known if len(known) == len(own) else user_classes(experiment)
+        frozen = {path: self.classes[path] for path in own if path in self.classes}
+        return frozen if len(frozen) == len(own) else user_classes(experiment)
 
     @abstractmethod
     def _kinds(self) -> Iterable[Experiment]:
@@ -99,8 +99,8 @@ class Study(Kept, ABC):
 
     def with_sources(self) -> Self:
         """This study with the current sources of its classes. Raises UserError if one is missing."""
-        found = [user_classes(e) for e in self._kinds() if own_classes(e)]
-        return replace(self, classes={path: source for one in found for path, source in one.items()})
+        by_experiment = [user_classes(e) for e in self._kinds() if own_classes(e)]
+        return replace(self, classes={path: source for classes in by_experiment for path, source in classes.items()})
 
     def _other_sources(self, old: Self) -> list[str]:
         """Messages about classes whose code has changed since the study was started."""
@@ -140,9 +140,9 @@ class Study(Kept, ABC):
             )
         return experiment.scaled(), identity
 
-    def hardware_of(self, asked: Hardware) -> Hardware:
-        """`asked`, with what the study itself sets. Raises UserError where they contradict each other."""
-        return asked
+    def hardware_of(self, hardware: Hardware) -> Hardware:
+        """`hardware`, with what the study itself sets. Raises UserError where they contradict each other."""
+        return hardware
 
     @abstractmethod
     def to_plain(self) -> dict[str, Any]:
@@ -159,10 +159,10 @@ class Study(Kept, ABC):
 
     def _other_texts(self, old: Self) -> list[str]:
         """Messages about texts that are not those that the study was started with."""
-        found = old.prints.differing(self.prints)
+        roles = old.prints.differing(self.prints)
         unknown = self.prints.known().keys() - old.prints.known().keys()  # to a study of an older version
-        found += sorted(unknown) if not found and self.store != old.store else []
-        return [f"the text data.{role}={getattr(self.base.data, role)} has changed" for role in found]
+        roles += sorted(unknown) if not roles and self.store != old.store else []
+        return [f"the text data.{role}={getattr(self.base.data, role)} has changed" for role in roles]
 
     @abstractmethod
     def joined(self, old: Self, path: Path) -> Self:
@@ -282,15 +282,15 @@ class Ablation(Study):
 
     def showing(self, name: str) -> "Ablation":
         """With a hidden row in the table again, under its own name. Raises UserError where that is taken."""
-        found = [row for row in self.hidden if name in (row.name, own_name(row))]
-        if len(found) != 1:
+        matching = [row for row in self.hidden if name in (row.name, own_name(row))]
+        if len(matching) != 1:
             names = ", ".join(f"'{row.name}'" for row in self.hidden)
             why = f"the hidden ones are {names}" if names else "none is hidden"
             raise UserError(f"study '{self.name}': which hidden row is {name}? {why}")
-        back = replace(found[0], name=own_name(found[0]))
+        back = replace(matching[0], name=own_name(matching[0]))
         if back.name in {row.name for row in self.rows}:
             raise UserError(f"study '{self.name}' has another row {back.name} now: hide that one first")
-        hidden = [row for row in self.hidden if row is not found[0]]
+        hidden = [row for row in self.hidden if row is not matching[0]]
         return replace(self, rows=[*self.rows, back], hidden=hidden)
 
     @property
@@ -368,21 +368,21 @@ class Ablation(Study):
 
     def joined(self, old: Self, path: Path) -> Self:
         before, after = (_without_seed(to_dict(study.base)) for study in (old, self))
-        found = differences(before, after, "the study has") + self._other_texts(old)
+        other = differences(before, after, "the study has") + self._other_texts(old)
         changed = other_rows(self.rows, old.rows)
-        found += [
+        other += [
             f"the prepared data of {key} differ"
             for key in old.data.keys() & self.data.keys()
             if old.data[key] != self.data[key]
         ]
-        found += self._other_sources(old)
-        if changed and not found and not (path.parent / LOOKS).is_file():
+        other += self._other_sources(old)
+        if changed and not other and not (path.parent / LOOKS).is_file():
             how = how_to_change(self.name, next(iter(changed)), path.parents[2])
             raise UserError(f"{path}: {'; '.join(changed.values())}: {how}")
-        if found := [*found, *changed.values()]:
-            back = "put the old text back and run the same command to resume, " * (found == self._other_texts(old))
+        if other := [*other, *changed.values()]:
+            back = "put the old text back and run the same command to resume, " * (other == self._other_texts(old))
             raise UserError(
-                f"{path} was started with a different experiment ({'; '.join(found)}): {back}"
+                f"{path} was started with a different experiment ({'; '.join(other)}): {back}"
                 "give this one its own name with --name, or remove that folder"
             )
         labels = {row.name: row.label for row in old.rows}

@@ -83,33 +83,33 @@ def from_plain(plain: Any, where: Path | str) -> Study:
         if (schema := make_from(_Written, plain).schema) != SCHEMA:
             raise UserError(f"{where}: schema {schema}, this version reads {SCHEMA}")
         kind = Search if plain.get("kind") == Search.KIND else Ablation
-        found = make_from(kind, fields_of(plain))
+        study = make_from(kind, fields_of(plain))
     except Flaw as flaw:
         raise UserError(f"{where}: not a study definition ({flaw})") from None
     try:
-        from_dict(Experiment, to_dict(found.base))
+        from_dict(Experiment, to_dict(study.base))
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     if text := with_control(plain):
         raise UserError(f"{where}: {text!r} holds a control character: remove it")
-    if isinstance(found, Ablation):
-        if not found.rows:
+    if isinstance(study, Ablation):
+        if not study.rows:
             raise UserError(f"{where}: the study has no rows")
-        if len(found.seeds) > MOST_SEEDS:
-            raise UserError(f"{where}: {len(found.seeds):,} seeds; at most {MOST_SEEDS:,} are taken")
-        for key, values in (("row", [row.name for row in found.rows]), ("seed", found.seeds)):
+        if len(study.seeds) > MOST_SEEDS:
+            raise UserError(f"{where}: {len(study.seeds):,} seeds; at most {MOST_SEEDS:,} are taken")
+        for key, values in (("row", [row.name for row in study.rows]), ("seed", study.seeds)):
             if twice := [value for value, times in Counter(values).items() if times > 1]:
                 raise UserError(f"{where}: the {key} '{twice[0]}' is there twice: remove one of them")
-    return found
+    return study
 
 
 def check_exists(root: Path, name: str) -> Path:
     """Path of study.json. Raises UserError where there is none, naming the studies that are."""
     path = file_of(root, name)
     if not path.is_file():
-        found = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
+        names = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
         raise UserError(
-            f"no study '{name}' in {root / 'studies'}; there {'are: ' + ', '.join(found) if found else 'is none'}"
+            f"no study '{name}' in {root / 'studies'}; there {'are: ' + ', '.join(names) if names else 'is none'}"
         )
     return path
 

@@ -48,15 +48,15 @@ def suggestion(key: str, valid: Iterable[str]) -> str:
     last = {_last(name): name for name in whole.values()}
     ours = next((field for field, names in ALIASES.items() if word in names.split()), "")
     close = [*get_close_matches(key.lstrip("-"), whole, 1), *get_close_matches(word, last, 1)]
-    found = whole.get(ours) or last.get(word) or next((whole.get(name, last.get(name)) for name in close), None)
-    if found or (word not in INSTEAD and len(whole) <= MANY):
-        return f"did you mean '{found}'?" if found else nearest(key, whole.values())
+    near = whole.get(ours) or last.get(word) or next((whole.get(name, last.get(name)) for name in close), None)
+    if near or (word not in INSTEAD and len(whole) <= MANY):
+        return f"did you mean '{near}'?" if near else nearest(key, whole.values())
     return INSTEAD.get(word, "none is like it; --help all lists them")
 
 
 def meant_verb(word: str, valid: Iterable[str]) -> str:
     """A clause that names the command a wrong word may mean."""
-    return next((said for words, said in VERBS.items() if word in words.split()), "") or nearest(word, valid)
+    return next((verb for words, verb in VERBS.items() if word in words.split()), "") or nearest(word, valid)
 
 
 def _last(key: str) -> str:

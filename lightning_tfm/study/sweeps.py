@@ -175,8 +175,8 @@ class Sweep:
         if not self.factors:
             return rows
         where = str(self.path)
-        found = [Row("base", "base", {}, Paper(None, None, None), where)]
-        for row in rows or found[:1]:
+        crossing = [Row("base", "base", {}, Paper(None, None, None), where)]
+        for row in rows or crossing[:1]:
             for values in itertools.product(*self.factors.values()):
                 change = dict(zip(self.factors, values, strict=True))
                 if both := sorted(change.keys() & row.change.keys()):
@@ -185,8 +185,8 @@ class Sweep:
                 name = ", ".join([row.name] * bool(row.change) + words).replace("/", "-")
                 label = ", ".join([row.label, *words]) if row.label and row.change else ""
                 change = row.change | change
-                found.append(Row(name, words[0], change, Paper(None, None, None), where, label=label))
-        return found
+                crossing.append(Row(name, words[0], change, Paper(None, None, None), where, label=label))
+        return crossing
 
 
 @dataclass(frozen=True)
@@ -220,10 +220,10 @@ class SearchFile:
 
     def space(self, base: Experiment) -> list[Parameter]:
         """The searched parameters. Raises UserError where one does not fit `base` or the method."""
-        found = [read_parameter(self.file, name, spec, base) for name, spec in self.specs.items()]
-        if not found:
+        space = [read_parameter(self.file, name, spec, base) for name, spec in self.specs.items()]
+        if not space:
             raise UserError(f"{self.file.where('parameters')}: nothing to search: every parameter has one value")
-        for p in found:
+        for p in space:
             where = self.file.where("parameters", p.name)
             if self.sampler == "grid" and p.listed is None:
                 raise UserError(f"{where}: {p.name}: {LISTS_ONLY}")
@@ -231,9 +231,9 @@ class SearchFile:
                 raise UserError(f"{where}: CMA-ES does not support lists of values: give {p.name} a range, or use tpe")
         if self.sampler == "cmaes" and len(self.objectives) > 1:
             raise UserError(f"{self.path}: CMA-ES supports only one objective, got {', '.join(self.objectives)}")
-        if self.sampler == "cmaes" and len(found) < 2:
+        if self.sampler == "cmaes" and len(space) < 2:
             raise UserError(f"{self.path}: CMA-ES needs at least two parameters")
-        return found
+        return space
 
     def steps_of(self, validate_every: int, steps: int) -> Pruner:
         """The pruner on optimizer steps, for runs of `steps` that validate every `validate_every` of them."""
@@ -262,12 +262,12 @@ def is_search(file: YamlFile) -> bool:
 def read_sweep(file: YamlFile | str | Path) -> Sweep:
     """An ablation, of a file or its path. Raises UserError naming file, line, key, value and the nearest valid key."""
     file = file if isinstance(file, YamlFile) else read_yaml(file)
-    asked = parse_as(_Ablation, file)
-    if asked.method != "grid":
-        raise UserError(f"{file.where('method')}: method={asked.method!r}: an ablation needs 'grid'")
-    if asked.metric is not None:
-        _objective(file, ("metric", "name"), asked.metric.name, asked.metric.goal, SCORES)
-    lists = {key: _values(file, key, spec) for key, spec in asked.parameters.items()}
+    content = parse_as(_Ablation, file)
+    if content.method != "grid":
+        raise UserError(f"{file.where('method')}: method={content.method!r}: an ablation needs 'grid'")
+    if content.metric is not None:
+        _objective(file, ("metric", "name"), content.metric.name, content.metric.goal, SCORES)
+    lists = {key: _values(file, key, spec) for key, spec in content.parameters.items()}
     several = len(lists.get(SCALE, ())) > 1
     scales = lists.pop(SCALE) if several else []
     factors = {key: values for key, values in lists.items() if key not in ("row", "seed") and len(values) > 1}
@@ -296,8 +296,8 @@ def read_sweep(file: YamlFile | str | Path) -> Sweep:
             if len({repr(value) for value in values}) < len(values):
                 raise UserError(f"{where}: {key}: a value appears twice")
     fixed = [f"--{key}={values[0]}" for key, values in lists.items() if key not in factors]
-    name, arguments = asked.name or file.path.stem, _command(file, asked.command) + fixed
-    metric = asked.metric.name if asked.metric else Sweep.metric
+    name, arguments = content.name or file.path.stem, _command(file, content.command) + fixed
+    metric = content.metric.name if content.metric else Sweep.metric
     beside = _beside(file.path, _Words)[1]
     words = (beside.title, beside.question)
     return Sweep(name, file.path, rows, seeds, arguments, factors, scales, *words, metric)
@@ -309,12 +309,12 @@ def read_search(file: YamlFile | str | Path) -> SearchFile:
     `space` reads further.
     """
     file = file if isinstance(file, YamlFile) else read_yaml(file)
-    asked = parse_as(_Search, file)
-    if not asked.parameters:
+    content = parse_as(_Search, file)
+    if not content.parameters:
         raise UserError(f"{file.where('parameters')}: parameters={{}}: expected names with values")
-    goal = asked.metric.goal or "minimize"  # W&B's default
-    chief = _objective(file, ("metric", "name"), asked.metric.name, goal, SCORES)
-    early = asked.early_terminate
+    goal = content.metric.goal or "minimize"  # W&B's default
+    chief = _objective(file, ("metric", "name"), content.metric.name, goal, SCORES)
+    early = content.early_terminate
     if early and (
         {"min_iter", "max_iter", "s"} & set(file.values["early_terminate"]) not in ({"min_iter"}, {"max_iter", "s"})
     ):
@@ -332,7 +332,7 @@ def read_search(file: YamlFile | str | Path) -> SearchFile:
         }
     if beside and chief not in objectives:
         where = beside.where("objectives")
-        raise UserError(f"{where}: the sweep file's metric {asked.metric.name} is not among the objectives")
+        raise UserError(f"{where}: the sweep file's metric {content.metric.name} is not among the objectives")
     if (early or more.pruner.type != "none") and list(objectives) != ["dev/ppl"]:
         raise UserError(
             f"{beside.path if beside else file.where('early_terminate')}: runs are stopped early by dev/ppl, the one "
@@ -341,22 +341,22 @@ def read_search(file: YamlFile | str | Path) -> SearchFile:
         )
     if beside and more.prune_in_warmup and not early and more.pruner.type == "none":
         raise UserError(f"{beside.where('prune_in_warmup')}: prune_in_warmup=true: no pruner is given; remove it")
-    sampler = METHODS[asked.method]
+    sampler = METHODS[content.method]
     if beside and more.sampler:
-        sampler = check_sampler(more.sampler, asked.method, beside.where("sampler"))
-    fixed = {key: spec.value for key, spec in asked.parameters.items() if spec.given == ["value"]}
+        sampler = check_sampler(more.sampler, content.method, beside.where("sampler"))
+    fixed = {key: spec.value for key, spec in content.parameters.items() if spec.given == ["value"]}
     tied = {
         key: {kind: getattr(spec, kind)}
-        for key, spec in asked.parameters.items()
+        for key, spec in content.parameters.items()
         if (kind := "".join(spec.given)) in (expressions.TIE, expressions.OF_BASE) and spec.distribution is None
     }
     for key, tie in tied.items():
         expressions.untied({key: tie}, file.where("parameters", key))
     arguments = [f"--{'training.seed' if key == 'seed' else key}={value}" for key, value in fixed.items()]
     return SearchFile(
-        name=asked.name or file.path.stem,
+        name=content.name or file.path.stem,
         path=file.path,
-        method=asked.method,
+        method=content.method,
         sampler=sampler,
         seed=more.seed,
         trials=more.trials,
@@ -364,8 +364,8 @@ def read_search(file: YamlFile | str | Path) -> SearchFile:
         constraints={key: limit for key, limit in more.constraints.items()},
         pruner=more.pruner,
         early=early,
-        arguments=_command(file, asked.command) + arguments,
-        specs={key: spec for key, spec in asked.parameters.items() if key not in fixed | tied},
+        arguments=_command(file, content.command) + arguments,
+        specs={key: spec for key, spec in content.parameters.items() if key not in fixed | tied},
         file=file,
         ties=tied,
         title=more.title,
@@ -391,26 +391,26 @@ def _beside(path: Path, kind: type[Beside]) -> tuple[YamlFile | None, Beside]:
     if not beside.is_file():
         return None, kind()
     file = read_yaml(beside)
-    asked = parse_as(kind, file)
+    content = parse_as(kind, file)
     for key in ("title", "question"):
-        one_line(getattr(asked, key), key, file.where(key))
-    return file, asked
+        one_line(getattr(content, key), key, file.where(key))
+    return file, content
 
 
 def _beside_search(path: Path) -> tuple[YamlFile | None, _Beside]:
-    file, asked = _beside(path, _Beside)
+    file, content = _beside(path, _Beside)
     if file is None:
-        return None, asked
+        return None, content
     for key in ("objectives", "constraints"):
         if key in file.values and not file.values[key]:
             raise UserError(f"{file.where(key)}: {key}={file.values[key]!r}: expected names with their values")
     for key in file.values.get("pruner", ()):
-        valid = PRUNERS.get(asked.pruner.type, ("type",))
+        valid = PRUNERS.get(content.pruner.type, ("type",))
         if key not in ("type", *valid):
             raise UserError(f"{file.where('pruner', key)}: unknown key 'pruner.{key}': {nearest(key, valid)}")
-    if "pruner" in file.values and asked.pruner.type == "none":
+    if "pruner" in file.values and content.pruner.type == "none":
         raise UserError(f"{file.where('pruner')}: pruner needs a type: {', '.join(PRUNERS)}")
-    return file, asked
+    return file, content
 
 
 def _command(file: YamlFile, command: list[str]) -> list[str]:
@@ -434,17 +434,17 @@ def _objective(file: YamlFile, keys: tuple[str, str], name: str, goal: str | Non
     where, own = f"{file.where(*keys)}: {'.'.join(keys)}", name.removeprefix("dev/")
     is_own = own != name and ("." in own or ":" in own)
     if name not in valid and not is_own:
-        said = f"{file.where(*keys)}: unknown key '{'.'.join(keys)}'" if keys[1] == name else f"{where}={name!r}"
-        raise UserError(f"{said}: {nearest(name, valid)}")
+        what = f"{file.where(*keys)}: unknown key '{'.'.join(keys)}'" if keys[1] == name else f"{where}={name!r}"
+        raise UserError(f"{what}: {nearest(name, valid)}")
     try:
-        found = METRICS[own] if is_own else None
+        metric = METRICS[own] if is_own else None
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
-    best = valid[name] if found is None else "minimize" if found.lower_is_better else "maximize"
+    best = valid[name] if metric is None else "minimize" if metric.lower_is_better else "maximize"
     if goal not in (None, best):
         place = keys if keys[1] == name else (keys[0], "goal")
         raise UserError(f"{file.where(*place)}: {'.'.join(place)}={goal!r}: {name} must be {best}d")
-    return f"dev/{found.name}" if found else name
+    return f"dev/{metric.name}" if metric else name
 
 
 def _values(file: YamlFile, key: str, spec: Listed) -> list[Any]:

@@ -57,15 +57,15 @@ class Trial:
 
     def sd(self, objective: str) -> float | None:
         """Over the seeds (n-1); None below two."""
-        found = (self.by_seed or {}).get(objective, {})
-        return stdev(found.values()) if len(found) > 1 else None
+        values = (self.by_seed or {}).get(objective, {})
+        return stdev(values.values()) if len(values) > 1 else None
 
     def seeds(self, search: Search) -> dict[str, float | None]:
         """ "NAME sd" and "NAME seed S" of every objective, where trials have several seeds."""
         line: dict[str, float | None] = {}
         for aim in search.objectives if len(search.trial_seeds) > 1 else ():
-            found = (self.by_seed or {}).get(aim, {})
-            line |= {f"{aim} sd": self.sd(aim)} | {f"{aim} seed {s}": found.get(str(s)) for s in search.trial_seeds}
+            values = (self.by_seed or {}).get(aim, {})
+            line |= {f"{aim} sd": self.sd(aim)} | {f"{aim} seed {s}": values.get(str(s)) for s in search.trial_seeds}
         return line
 
     def to_line(self, search: Search) -> dict[str, Any]:
@@ -144,8 +144,8 @@ def best(trials: Sequence[Trial], objectives: Mapping[str, str]) -> list[str]:
 
 def gained(search: Search, trials: Sequence[Trial], leading: Sequence[str]) -> list[str]:
     """What the `leading` trials gained over base, in words."""
-    known = {t.trial: list(t.values.values()) for t in trials}
-    values = {name: [v for v in own if v is not None] for name, own in known.items() if None not in own}
+    by_trial = {t.trial: list(t.values.values()) for t in trials}
+    values = {name: [v for v in own if v is not None] for name, own in by_trial.items() if None not in own}
     by_seed = {t.trial: {aim: list(v.values()) for aim, v in t.by_seed.items()} for t in trials if t.by_seed}
     of_best = {name: values[name] for name in leading}
     return gains(search.objectives, search.based, values.get(BASE), of_best, by_seed)
@@ -173,7 +173,7 @@ def gains(
         return ["base has no result yet to compare with"]
     if list(best) == [BASE]:
         return ["no trial beats base"]
-    said = []
+    lines = []
     for name, values in best.items():
         parts = []
         for (aim, direction), mine, theirs in zip(objectives.items(), values, base, strict=True):
@@ -182,14 +182,14 @@ def gains(
             share = f" ({100 * abs(gain / theirs):.1f} %)" if theirs else ""
             verb = "better" if gain > 0 else "worse" if gain < 0 else "different"
             parts.append(f"{aim} {abs(gain):.4g}{share} {verb} than base's {theirs:.4g}")
-            if by_seed and (found := _interval(*(by_seed[one][aim] for one in (name, BASE)))):
-                ends = sorted((-x for x in found) if direction == "minimize" else found)
-                interval = ", ".join(numeral(end, "+z.3g") for end in ends)
+            if by_seed and (ends := _interval(*(by_seed[trial][aim] for trial in (name, BASE)))):
+                ordered = sorted((-x for x in ends) if direction == "minimize" else ends)
+                interval = ", ".join(numeral(end, "+z.3g") for end in ordered)
                 parts[-1] += f", the gain's 95 % interval over these seeds [{interval}]"
-        said.append(f"{name}: {', '.join(parts)}")
+        lines.append(f"{name}: {', '.join(parts)}")
     if by_seed and best:
-        said.append("the best was chosen by these seeds, which flatters it: at others expect less")
-    return said
+        lines.append("the best was chosen by these seeds, which flatters it: at others expect less")
+    return lines
 
 
 def _interval(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:

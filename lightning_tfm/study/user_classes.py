@@ -12,7 +12,7 @@ VERSION = "2"
 
 def own_classes(experiment: Experiment) -> dict[str, str]:
     """Field -> import path, of those that name a user-defined class. Raises UserError if it does not look like one."""
-    found = {}
+    classes = {}
     for key in OWN_WEIGHTS:
         shipped = KINDS[key]
         section, _, name = key.partition(".")
@@ -22,8 +22,8 @@ def own_classes(experiment: Experiment) -> dict[str, str]:
         parts = value.replace(":", ".").split(".")
         if len(parts) < 2 or not all(parts):
             raise UserError(f"{key}='{value}': {nearest(value, shipped)} (or the import path of a class, module.Class)")
-        found[key] = value.replace(":", ".")
-    return found
+        classes[key] = value.replace(":", ".")
+    return classes
 
 
 def user_classes(experiment: Experiment) -> dict[str, str]:
@@ -38,8 +38,8 @@ def user_classes(experiment: Experiment) -> dict[str, str]:
 
 def whole_modules(experiment: Experiment) -> list[str]:
     """A line for each class of which more counts than what it uses, since a source does not say what that is."""
-    said = "{}: the source does not say all that it uses of {}, so any change of its code gives its runs another name"
-    return [said.format(path, ", ".join(modules)) for path, (_, modules) in _codes(experiment).items() if modules]
+    text = "{}: the source does not say all that it uses of {}, so any change of its code gives its runs another name"
+    return [text.format(path, ", ".join(modules)) for path, (_, modules) in _codes(experiment).items() if modules]
 
 
 def of_earlier_version(classes: dict[str, str]) -> list[str]:
@@ -49,18 +49,18 @@ def of_earlier_version(classes: dict[str, str]) -> list[str]:
 
 def earlier_words(classes: dict[str, str]) -> str:
     """What to know of those of_earlier_version; empty where there are none."""
-    found = of_earlier_version(classes)
+    paths = of_earlier_version(classes)
     began = "trained under an earlier version, which drew anew what a constructor had set"
-    return f"{', '.join(found)} {began}; new runs need a study of another name" if found else ""
+    return f"{', '.join(paths)} {began}; new runs need a study of another name" if paths else ""
 
 
 def _codes(experiment: Experiment) -> dict[str, tuple[str, list[str]]]:
-    found = own_classes(experiment)
-    if found:
+    classes = own_classes(experiment)
+    if classes:
         from lightning_tfm.user_code.modules import see_working_directory
 
         see_working_directory()
-    return {path: _code(key, path) for key, path in found.items()}
+    return {path: _code(key, path) for key, path in classes.items()}
 
 
 def _code(key: str, path: str) -> tuple[str, list[str]]:
@@ -68,12 +68,12 @@ def _code(key: str, path: str) -> tuple[str, list[str]]:
 
     module, _, attribute = path.rpartition(".")
     try:
-        found = getattr(import_module(module), attribute)
+        cls = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, RecursionError) as error:
         raise UserError(f"{key}='{path[:80]}': cannot import it ({error})") from error
-    if not isinstance(found, type):
-        raise UserError(f"{key}='{path}': expected a class, got {found!r}")
-    names = {(c.__module__, c.__qualname__.partition(".")[0]) for c in found.__mro__}
+    if not isinstance(cls, type):
+        raise UserError(f"{key}='{path}': expected a class, got {cls!r}")
+    names = {(c.__module__, c.__qualname__.partition(".")[0]) for c in cls.__mro__}
     try:
         own = {(name, top) for name, top in names if name.partition(".")[0] not in LIBRARIES}
         return code_digest(own | {(module, attribute)})
