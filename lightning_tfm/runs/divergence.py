@@ -39,8 +39,8 @@ class Divergence:
             course = f"rose from {self.before:.2f} to {self.after:.2f}"
         if self.before is not None and self.after - self.before <= RISE:
             course = f"ended at {self.after:.2f}, no better than guessing, {self.before:.2f} at its lowest,"
-        known = {"learning rate": self.rate, "gradient norm": self.grad_norm}
-        there = ", ".join(f"{name} {value:.3g}" for name, value in known.items() if value is not None)
+        numbers = {"learning rate": self.rate, "gradient norm": self.grad_norm}
+        there = ", ".join(f"{name} {value:.3g}" for name, value in numbers.items() if value is not None)
         return f"diverged: its training NLL per token {course} from step {self.step} on ({there}); {REMEDY}"
 
 

@@ -16,13 +16,13 @@ PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencep
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    by_name = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            by_name[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            by_name[name] = "not installed"
+    return by_name
 
 
 def git_state() -> Git | None:
@@ -74,7 +74,7 @@ def inexact(e: Experiment, hardware: Hardware) -> list[str]:
     """What may keep another machine from the same numbers up to the order of sums."""
     from lightning_tfm.training.precision import uses_gpu
 
-    reasons = [found] if (found := rng_note()) else []
+    reasons = [note] if (note := rng_note()) else []
     if e.training.masks == "device" and e.model.P_drop:
         reasons.append("dropout masks come from the device's generator: equal in distribution only")
     if hardware.products != "torch":

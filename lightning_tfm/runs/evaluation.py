@@ -67,7 +67,7 @@ def score_split(
         nll_per_word=loss.nll / words if words else None,
         evaluation_hash=name,
         **of_units,
-        measures={key: Measure(one.value, one.signature) for key, one in more.items()},
+        measures={key: Measure(measure.value, measure.signature) for key, measure in more.items()},
     )
     ends = (split.source_lengths + 1, split.target_lengths + 1)
     if isinstance(text, LongText):

@@ -98,11 +98,11 @@ class RunFolder:
 
     def read_result(self) -> RunRecord | None:
         """What a finished run left; None where it is not finished. Raises UserError where that is damaged."""
-        found = read_record(self.result)
-        if isinstance(found, RunRecord):
-            return found
-        if found.damaged:
-            raise UserError(f"{self.result}: {found.reason}; {REMEDY}")
+        record = read_record(self.result)
+        if isinstance(record, RunRecord):
+            return record
+        if record.damaged:
+            raise UserError(f"{self.result}: {record.reason}; {REMEDY}")
         return None
 
     def read_progress(self) -> Progress | None:

@@ -32,17 +32,17 @@ def by_length(made: Scored, limit: int, tokenize: str) -> ByLength:
     """
     sides = {"longer": np.maximum(made.source_lengths, made.target_lengths)}
     sides |= {"source": made.source_lengths, "target": made.target_lengths}
-    found = []
+    buckets = []
     for side, lengths in sides.items():
         classes = class_of(lengths, limit)
         for i in range(CLASSES):
             there = np.flatnonzero(classes == i).tolist()
             if there:
-                found.append(_class(made, there, (side, i / PER_LIMIT, (i + 1) / PER_LIMIT), tokenize))
+                buckets.append(_class(made, there, (side, i / PER_LIMIT, (i + 1) / PER_LIMIT), tokenize))
     for above, upto in ((1 / PER_LIMIT, 1), (1, FARTHEST)):
         there = np.flatnonzero((sides["longer"] > above * limit) & (sides["longer"] <= upto * limit)).tolist()
-        found.append(_class(made, there, ("both", float(above), float(upto)), tokenize))
-    return ByLength(limit=limit, classes=found)
+        buckets.append(_class(made, there, ("both", float(above), float(upto)), tokenize))
+    return ByLength(limit=limit, classes=buckets)
 
 
 def _class(made: Scored, there: Sequence[int], named: tuple[str, float, float], tokenize: str) -> LengthClass:

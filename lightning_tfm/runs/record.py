@@ -336,12 +336,12 @@ def to_plain(record: RunRecord | Score) -> dict[str, Any]:
 
 def read_record(path: Path) -> RunRecord | Missing:
     """The record in `path` (a run's result.json), checked: its numbers are usable, and it is of this run."""
-    found = _read(path, from_plain)
-    if isinstance(found, RunRecord) and found.training_hash[:16] != path.parent.name:
-        return Missing(f"it is the record of run {found.training_hash[:16]}", damaged=True)
-    if isinstance(found, RunRecord) and found.contradiction:
-        return Missing(found.contradiction, damaged=True)
-    return found
+    record = _read(path, from_plain)
+    if isinstance(record, RunRecord) and record.training_hash[:16] != path.parent.name:
+        return Missing(f"it is the record of run {record.training_hash[:16]}", damaged=True)
+    if isinstance(record, RunRecord) and record.contradiction:
+        return Missing(record.contradiction, damaged=True)
+    return record
 
 
 OPTIONAL_IN_OLD_RECORDS = (
@@ -353,10 +353,10 @@ Small = TypeVar("Small", Progress, Outcome, Called, Claimed)
 
 def read_small(kind: type[Small], path: Path) -> Small | None:
     """A record of the run folder that is not result.json; None where there is none. Raises ValueError."""
-    found = _read(path, lambda plain, text: _of_file(kind, plain, text))
-    if isinstance(found, Missing) and found.damaged:
-        raise ValueError(found.reason)
-    return None if isinstance(found, Missing) else found
+    record = _read(path, lambda plain, text: _of_file(kind, plain, text))
+    if isinstance(record, Missing) and record.damaged:
+        raise ValueError(record.reason)
+    return None if isinstance(record, Missing) else record
 
 
 def read_score(path: Path) -> Score | Missing:
@@ -364,10 +364,10 @@ def read_score(path: Path) -> Score | Missing:
 
     Without a checksum it is damaged, unless the run is of a version that wrote none: so its result.json says.
     """
-    found = _read(path, lambda plain, text: _of_file(Score, _check_translated(_score_with_measures(plain, path))))
-    if isinstance(found, Score) and found.run not in ("", path.parents[2].name):
-        return Missing(f"{path.name} is the score of run {found.run}", damaged=True)
-    return found
+    score = _read(path, lambda plain, text: _of_file(Score, _check_translated(_score_with_measures(plain, path))))
+    if isinstance(score, Score) and score.run not in ("", path.parents[2].name):
+        return Missing(f"{path.name} is the score of run {score.run}", damaged=True)
+    return score
 
 
 def _score_with_measures(plain: Any, path: Path) -> Any:
@@ -397,13 +397,13 @@ def _with_measures(plain: Any) -> Any:
     if not isinstance(plain, dict):
         return plain
     names = (key.removesuffix("_signature") for key in plain if key.endswith("_signature"))
-    found = {name: {"value": plain.get(name), "signature": plain[f"{name}_signature"]} for name in names}
-    return plain | {"measures": {name: one for name, one in found.items() if one["value"] is not None}}
+    measures = {name: {"value": plain.get(name), "signature": plain[f"{name}_signature"]} for name in names}
+    return plain | {"measures": {name: measure for name, measure in measures.items() if measure["value"] is not None}}
 
 
 def segments(plain: list[dict[str, Any]]) -> list[Segment]:
     """Where the steps of a run were made, from its checkpoint. Raises ValueError."""
-    return [_of_file(Segment, one) for one in plain]
+    return [_of_file(Segment, segment) for segment in plain]
 
 
 def from_plain(plain: Any, text: bytes = b"") -> RunRecord | Missing:
@@ -417,7 +417,7 @@ def from_plain(plain: Any, text: bytes = b"") -> RunRecord | Missing:
     for name, score in scores.items() if isinstance(scores, dict) else ():
         _check_translated(score, f"scores.{name}.")
     if isinstance(scores, dict) and (b"_signature" in text or not text):
-        plain, text = plain | {"scores": {name: _with_measures(one) for name, one in scores.items()}}, b""
+        plain, text = plain | {"scores": {name: _with_measures(score_of) for name, score_of in scores.items()}}, b""
     return _of_file(RunRecord, plain, text)
 
 

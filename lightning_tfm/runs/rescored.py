@@ -16,20 +16,20 @@ def read_later(path: Path) -> Score | Missing | None:
     return read_score(path) if path.is_file() else None
 
 
-def with_score(found: RunRecord, score: Score | Missing | None) -> RunRecord | Missing:
+def with_score(record: RunRecord, score: Score | Missing | None) -> RunRecord | Missing:
     """The record with a dev score that was made later, if any; or why there is no record."""
     if score is None or isinstance(score, Missing):
-        return score or found
-    own = found.scores.get("dev")
+        return score or record
+    own = record.scores.get("dev")
     if not score.run and own is not None and own.evaluation_hash == score.evaluation_hash and not _alike(own, score):
         why = f"{score.split}.json is not the score that result.json holds, but another run's"
         return Missing(why, damaged=True)
-    return found if own == score else replace(found, scores=found.scores | {"dev": score})
+    return record if own == score else replace(record, scores=record.scores | {"dev": score})
 
 
-def as_scored(found: RunRecord, score: Score | Missing | None, evaluation: str) -> RunRecord | Missing:
+def as_scored(record: RunRecord, score: Score | Missing | None, evaluation: str) -> RunRecord | Missing:
     """As `with_score`, where it is of this evaluation; else why there is none."""
-    whole = with_score(found, score)
+    whole = with_score(record, score)
     return whole if isinstance(whole, Missing) or whole.scored_by(evaluation) else Missing(OTHERWISE)
 
 
@@ -38,19 +38,19 @@ def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | M
 
     The reader checks whether its score is of this evaluation: `RunRecord.scored_by`.
     """
-    found, later = read_record(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
-    return found if isinstance(found, Missing) else with_score(found, later)
+    record, later = read_record(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
+    return record if isinstance(record, Missing) else with_score(record, later)
 
 
-def _alike(one: Score, other: Score) -> bool:
+def _alike(ours: Score, theirs: Score) -> bool:
     """Whether two scores may come from the same weights on two machines."""
-    return one.tokens == other.tokens and math.isclose(one.nll, other.nll, rel_tol=1e-5)
+    return ours.tokens == theirs.tokens and math.isclose(ours.nll, theirs.nll, rel_tol=1e-5)
 
 
 def read_as_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
     """The record with a dev score of this evaluation; else why there is none."""
-    found, later = read_record(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
-    return found if isinstance(found, Missing) else as_scored(found, later, evaluation)
+    record, later = read_record(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
+    return record if isinstance(record, Missing) else as_scored(record, later, evaluation)
 
 
 def without_other_test(record: RunRecord, evaluation: str) -> RunRecord:

@@ -54,7 +54,7 @@ def record_of(
             tokenizer=prepared.tokenizer.fingerprint,
             too_long=prepared.too_long(e.data.max_len),
         ),
-        inexact=list(dict.fromkeys(reason for one in ran for reason in one.inexact)),
+        inexact=list(dict.fromkeys(reason for segment in ran for reason in segment.inexact)),
         attempts=run.attempt.number,
         started=started,
         ended=time.time(),

@@ -47,8 +47,8 @@ def find_start(folder: RunFolder, events: EventSchedule) -> Start:
 
     Raises UserError if there are checkpoints but none is usable: starting over is for the user to decide.
     """
-    start, found = Start(), checkpoint_files(folder.checkpoints)
-    for path in reversed(found):
+    start, files = Start(), checkpoint_files(folder.checkpoints)
+    for path in reversed(files):
         try:
             old = not verify(path, folder.training_hash)
         except DamagedFile as error:
@@ -60,11 +60,11 @@ def find_start(folder: RunFolder, events: EventSchedule) -> Start:
             start.checkpoint, start.step = path, step_of(path)
             if old:
                 start.remarks.append(f"{path}: written before checkpoints had checksums; accepted unverified")
-            if path != found[-1]:
+            if path != files[-1]:
                 start.remarks.append(f"resuming from {path} instead")
             return start
         start.remarks += [f"{path} needs a snapshot: {why}" for why in missing]
-    if found:
+    if files:
         reasons = "; ".join(dict.fromkeys(start.remarks))
         remove = shlex.join(["lightning-tfm", "runs", "remove", folder.path.name, "--force", "--out", str(folder.root)])
         raise UserError(
@@ -76,10 +76,10 @@ def find_start(folder: RunFolder, events: EventSchedule) -> Start:
 
 def _wanting(folder: RunFolder, events: EventSchedule, step: int) -> list[str]:
     """What is wrong with the snapshots up to `step`."""
-    found = []
+    missing = []
     for wanted in (s for s in events.snapshot_steps() if s <= step):
         try:
             verify(snapshot_file(folder.snapshots, wanted), folder.training_hash)
         except DamagedFile as error:
-            found.append(str(error))
-    return found
+            missing.append(str(error))
+    return missing

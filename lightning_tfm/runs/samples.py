@@ -48,9 +48,9 @@ class Samples:
         training = module.training
         module.eval()
         with of_weights(module.device), self._without_compile():
-            found = beam_search(module.transformer, batch.source_BS, 1, 0.0, EXTRA)
+            hypotheses = beam_search(module.transformer, batch.source_BS, 1, 0.0, EXTRA)
         module.train(training)
-        return [self._tokenizer.decode(best[0].pieces) for best in found]
+        return [self._tokenizer.decode(best[0].pieces) for best in hypotheses]
 
     def _without_compile(self) -> AbstractContextManager[Any]:
         return torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()

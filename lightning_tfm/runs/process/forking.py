@@ -123,11 +123,11 @@ def children() -> set[int]:
     while True:  # a thread that ends passes its children to another one: only a look during which none ended saw all
         threads = set(os.listdir(tasks))
         try:
-            found = {int(pid) for thread in threads for pid in (tasks / thread / "children").read_text().split()}
+            pids = {int(pid) for thread in threads for pid in (tasks / thread / "children").read_text().split()}
         except (FileNotFoundError, ProcessLookupError):
             continue
         if threads <= set(os.listdir(tasks)):
-            return found
+            return pids
 
 
 def set_threads(threads: int) -> None:

@@ -39,16 +39,16 @@ def others_work() -> bool:
 def _runnable(pause: float) -> int:
     """Tasks of the machine that run or could run, including this one, after a pause in seconds."""
     time.sleep(pause)
-    found = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
-    if found < 1:  # this task runs: sandboxes that make the file up say 0
-        raise ValueError(f"/proc/loadavg: {found} tasks run")
-    return found
+    tasks = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    if tasks < 1:  # this task runs: sandboxes that make the file up say 0
+        raise ValueError(f"/proc/loadavg: {tasks} tasks run")
+    return tasks
 
 
 def waiting() -> str:
     """How OpenMP's threads wait, in words."""
-    found = [f"{name}={os.environ[name]}" for name in WAITING if name in os.environ]
-    return "asleep at once" if found == ["OMP_WAIT_POLICY=PASSIVE"] else ", ".join(found) or "they spin"
+    variables = [f"{name}={os.environ[name]}" for name in WAITING if name in os.environ]
+    return "asleep at once" if variables == ["OMP_WAIT_POLICY=PASSIVE"] else ", ".join(variables) or "they spin"
 
 
 def asked_threads(hardware: "Hardware") -> int:
@@ -56,12 +56,12 @@ def asked_threads(hardware: "Hardware") -> int:
 
     Raises UserError if OMP_NUM_THREADS is not a number.
     """
-    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is for nested parallelism
-    if hardware.threads or not said:
+    text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is for nested parallelism
+    if hardware.threads or not text:
         return hardware.threads
-    if not said.isdecimal() or int(said) < 1:
-        raise UserError(f"OMP_NUM_THREADS={said!r} in the environment: expected a number of threads, at least 1")
-    return int(said)
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"OMP_NUM_THREADS={text!r} in the environment: expected a number of threads, at least 1")
+    return int(text)
 
 
 def check_cores(hardware: "Hardware", workers: int = 1) -> None:

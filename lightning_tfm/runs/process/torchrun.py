@@ -22,12 +22,12 @@ def rank() -> int:
 def with_torchrun_ranks(hardware: Hardware) -> Hardware:
     """`hardware` with the processes and nodes that torchrun has started. Raises UserError where it differs."""
     world, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
-    for name, asked, found in (
+    for name, wanted, there in (
         ("devices", hardware.devices, local),
         ("num_nodes", hardware.num_nodes, world // local),
     ):
-        if asked not in (1, found):
-            raise UserError(f"--trainer.{name}={asked}: torchrun has started {found}; leave the option out")
+        if wanted not in (1, there):
+            raise UserError(f"--trainer.{name}={wanted}: torchrun has started {there}; leave the option out")
     return replace(hardware, devices=local, num_nodes=world // local)
 
 
