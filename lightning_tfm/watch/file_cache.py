@@ -20,10 +20,10 @@ Stamp = tuple[int, int, int] | None
 def stamp(path: Path | str) -> Stamp:
     """The stamp of a file or folder; None if there is none, or none that may be read."""
     try:
-        found = os.stat(path)
+        stat = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 class Kept(Generic[Found]):
@@ -36,13 +36,13 @@ class Kept(Generic[Found]):
     def __call__(self, path: Path) -> Found:
         # the stamp comes first: a file that changes while being read is read again
         now = stamp(path)
-        known = self._known.get(path)
-        if known is None or known[0] != now:
-            known = self._known[path] = (now, self._read(path))
+        kept = self._known.get(path)
+        if kept is None or kept[0] != now:
+            kept = self._known[path] = (now, self._read(path))
         self._known.move_to_end(path)
         if len(self._known) > self._most:
             self._known.popitem(last=False)
-        return known[1]
+        return kept[1]
 
 
 class Lines:
@@ -80,18 +80,18 @@ class Lines:
         data = data[: data.rfind(b"\n") + 1]
         self._read += len(data)
         lines = data.split(b"\n")[:-1]
-        found = _at_once(lines)
-        if found and all(map(self._whole, found)):
-            self._count += len(found)
-            self.records += found
+        objects = _at_once(lines)
+        if objects and all(map(self._whole, objects)):
+            self._count += len(objects)
+            self.records += objects
             return
-        for one in found or map(_object, lines):
-            self._take(one)
+        for record in objects or map(_object, lines):
+            self._take(record)
 
-    def _take(self, found: dict[str, Any] | None) -> None:
+    def _take(self, record: dict[str, Any] | None) -> None:
         self._count += 1
-        if found is not None and self._whole(found):
-            self.records.append(found)
+        if record is not None and self._whole(record):
+            self.records.append(record)
             return
         self.damaged += 1
         self._first = self._first or self._count
@@ -117,18 +117,18 @@ def _at_once(lines: list[bytes]) -> list[dict[str, Any]]:
     if text.count(b"{") != len(lines) or text[:1] != b"{" or text.count(b",\n{") != len(lines) - 1:
         return []
     try:
-        found = from_json(b"[%b]" % text)
+        objects = from_json(b"[%b]" % text)
     except ValueError:
         return []
-    return found if len(found) == len(lines) and all(type(one) is dict for one in found) else []
+    return objects if len(objects) == len(lines) and all(type(value) is dict for value in objects) else []
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def tail(path: Path, lines: int, most: int = 65_536) -> str:
@@ -137,19 +137,19 @@ def tail(path: Path, lines: int, most: int = 65_536) -> str:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - most))
-            found = file.read().decode(errors="replace").splitlines()
+            rest = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    return "\n".join(found[-lines:])
+    return "\n".join(rest[-lines:])
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty where there is none or it holds something else."""
     try:
-        found = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -174,22 +174,22 @@ def read_attempts(folder: Path) -> list[AttemptView]:
         files = sorted((folder / "attempts").glob("[0-9]*.json"))
     except OSError:
         return []
-    found = [_attempt(file) for file in files]
-    return [one for one in found if one is not None]
+    views = [_attempt(file) for file in files]
+    return [view for view in views if view is not None]
 
 
 def _attempt(file: Path) -> AttemptView | None:
     try:
-        found = read_small(Claimed, file)
+        record = read_small(Claimed, file)
     except ValueError:
         return None
-    if found is None:
+    if record is None:
         return None
     try:
         heard = file.with_suffix(".beat").stat().st_mtime
     except OSError:
         heard = None
-    over = found.ended is not None or found.owner.gone()
+    over = record.ended is not None or record.owner.gone()
     silent = heard is None or time.time() - heard > GRACE
     alive = not over and not silent
-    return AttemptView(found.number, found.time, found.ended, str(found.owner), heard, alive, over)
+    return AttemptView(record.number, record.time, record.ended, str(record.owner), heard, alive, over)

@@ -122,9 +122,12 @@ def _check_value(field: Field, value: str, runs: Sequence[Any], exact: bool) -> 
         wanted = "a number" if field.kind == "number" else "true or false"
         raise UserError(f"{field.name}: {value} is text; compare it with {wanted}, without quotes")
     elif exact:
-        held = {*field.known, *(one for run in runs for one in _values(field, run) if one is not None)}
-        if held and text not in held:
-            raise UserError(f"no run has the {field.name} '{text}': {nearest(text, held)}")
+        values = {
+            *field.known,
+            *(held_value for run in runs for held_value in _values(field, run) if held_value is not None),
+        }
+        if values and text not in values:
+            raise UserError(f"no run has the {field.name} '{text}': {nearest(text, values)}")
 
 
 def _matching_indices(where: str, columns: Sequence[Field], runs: Sequence[Any]) -> list[int]:
@@ -133,8 +136,8 @@ def _matching_indices(where: str, columns: Sequence[Field], runs: Sequence[Any])
 
     def allowed(action: int, first: str | None, second: str | None, *_: object) -> int:
         ours = first == "runs" if action == sqlite3.SQLITE_READ else True
-        known = second in FUNCTIONS if action == sqlite3.SQLITE_FUNCTION else True
-        return sqlite3.SQLITE_OK if action in ACTIONS and ours and known else sqlite3.SQLITE_DENY
+        safe = second in FUNCTIONS if action == sqlite3.SQLITE_FUNCTION else True
+        return sqlite3.SQLITE_OK if action in ACTIONS and ours and safe else sqlite3.SQLITE_DENY
 
     try:
         base.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 100)

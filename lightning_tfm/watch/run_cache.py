@@ -100,8 +100,8 @@ class Memory:
 
     def recall(self, name: str, mark: str) -> Finished | None:
         """A finished run, if its files are those of then; once."""
-        found = self._known.pop(name, None)
-        return found if found is not None and found.mark == mark else None
+        entry = self._known.pop(name, None)
+        return entry if entry is not None and entry.mark == mark else None
 
     def slim(self, record: RunRecord, experiment: dict[str, Any]) -> RunRecord:
         """A record, and what its run trained, without what only a run's own page shows."""

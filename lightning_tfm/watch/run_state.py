@@ -56,13 +56,13 @@ class Curve:
     @classmethod
     def of(cls, folder: Path, record: RunRecord | None = None, text: str = "") -> "Curve":
         """Of the run in `folder`, at one look; for a finished one, with its record, only what the run wrote."""
-        found = cls(folder / "metrics.jsonl", text)
+        curve = cls(folder / "metrics.jsonl", text)
         try:
             check_files(folder, record.files if record else {})
         except (DamagedFile, OSError) as error:
-            found.wrong = str(error)
-            return found
-        return found.look()
+            curve.wrong = str(error)
+            return curve
+        return curve.look()
 
     def look(self) -> "Curve":
         """Read what came since the last look."""
@@ -94,9 +94,9 @@ class Curve:
 
     def every(self, key: str) -> Points:
         """Its finite values; a perplexity is above 0."""
-        held = [line for line in self.lines if key in line]
-        found = [(float(line["step"]), line[key]) for line in held if _is_number(line[key])]
-        return [(step, float(value)) for step, value in found if math.isfinite(value) and (key != DEV or value > 0)]
+        lines = [line for line in self.lines if key in line]
+        points = [(float(line["step"]), line[key]) for line in lines if _is_number(line[key])]
+        return [(step, float(value)) for step, value in points if math.isfinite(value) and (key != DEV or value > 0)]
 
     def points(self, key: str, most: int = 400) -> Points:
         """`every`; where that is more than `most`, means over as many neighbours as needed, and the last unchanged."""
@@ -130,15 +130,15 @@ class Curve:
     def per_step(self) -> float | None:
         """Recent seconds of training per step: the median, which a night's pause in one of them does not move."""
         times = [(0.0, 0.0), *self.every("seconds")][-RECENT - 1 :]
-        found = [(t1 - t0) / (s1 - s0) for (s0, t0), (s1, t1) in pairwise(times) if s1 > s0]
-        return median(found) if found else None
+        seconds = [(t1 - t0) / (s1 - s0) for (s0, t0), (s1, t1) in pairwise(times) if s1 > s0]
+        return median(seconds) if seconds else None
 
 
-def _fewer(found: Points, most: int = 400) -> Points:
+def _fewer(points: Points, most: int = 400) -> Points:
     """See Curve.points."""
-    if len(found) <= most:
-        return found
-    *before, last = found
+    if len(points) <= most:
+        return points
+    *before, last = points
     size = -(-len(before) // (most - 1))
     parts = [before[i : i + size] for i in range(0, len(before), size)]
     return [*((round(fmean(x for x, _ in part), 1), fmean(y for _, y in part)) for part in parts), last]
@@ -251,8 +251,8 @@ class RunState:
     def scores(self) -> dict[str, float]:
         """Metric -> score of the translations of its dev text."""
         dev = self.record.scores.get("dev") if self.record else None
-        held = numbers(dev) if dev else {aim.removeprefix("dev/"): value for aim, value in self.aims.items()}
-        return {name: found for name, found in held.items() if name in METRICS and METRICS[name].counted}
+        values = numbers(dev) if dev else {aim.removeprefix("dev/"): value for aim, value in self.aims.items()}
+        return {name: score for name, score in values.items() if name in METRICS and METRICS[name].counted}
 
     @property
     def metric(self) -> Metric:
@@ -304,18 +304,18 @@ class Reader:
     @property
     def kept(self) -> Finished | None:
         """What a Memory keeps of a finished run."""
-        found = self._state
-        if found is None or found.record is None:
+        state = self._state
+        if state is None or state.record is None:
             return None
-        curve = CurveSummary(found.words, found.diverged, found.damaged, found.curve, found.loss, found.best_ppl)
-        return Finished(self._mark, found.record, curve, found.called)
+        curve = CurveSummary(state.words, state.diverged, state.damaged, state.curve, state.loss, state.best_ppl)
+        return Finished(self._mark, state.record, curve, state.called)
 
     def _state_from_memory(self) -> RunState | None:
-        found = self._memory.recall(self.name, self._mark) if self._memory and self._state is None else None
-        if found is None:
+        entry = self._memory.recall(self.name, self._mark) if self._memory and self._state is None else None
+        if entry is None:
             return None
         self._settled = True
-        return finished(self.name, found.record, found.curve, found.called)
+        return finished(self.name, entry.record, entry.curve, entry.called)
 
     def _now(self) -> str:
         """A mark of the files that a finished run is read from."""
@@ -388,8 +388,8 @@ class Reader:
         )
 
     def _state_at_end(self, state: RunState) -> RunState:
-        found = (re.fullmatch(r"step-(\d+)\.ckpt", path.name) for path in self.folder.glob("checkpoints/*"))
-        kept = max((int(name[1]) for name in found if name), default=0)
+        names = (re.fullmatch(r"step-(\d+)\.ckpt", path.name) for path in self.folder.glob("checkpoints/*"))
+        kept = max((int(name[1]) for name in names if name), default=0)
         state = replace(state, phase="", tokens_per_second=None, kept=kept)
         last, wrong = _small(Outcome, self.folder / "outcome.json")
         if wrong:
@@ -398,8 +398,8 @@ class Reader:
             gone = f"{state.owner} ended without a message" if state.owner else ""
             return replace(state, state="interrupted" if state.attempts else "waiting", words=state.words or gone)
         name = {"pruned": "stopped early", "interrupted": "interrupted"}.get(last.outcome, "failed")
-        said = last.reason if name != "failed" else f"{last.outcome.replace('_', ' ')}: {last.reason}"
-        words = "; ".join(filter(None, (said, state.words)))
+        reason = last.reason if name != "failed" else f"{last.outcome.replace('_', ' ')}: {last.reason}"
+        words = "; ".join(filter(None, (reason, state.words)))
         step = state.step if last.step is None else last.step
         return replace(state, state=name, words=words, outcome=last, step=step)
 
@@ -472,10 +472,10 @@ class Runs:
         """Of all with a folder, by name."""
         try:
             with os.scandir(self._root) as entries:
-                found = sorted(entry.name for entry in entries if entry.is_dir())
+                present = sorted(entry.name for entry in entries if entry.is_dir())
         except OSError:
-            found = []
-        names = [name for name in found if not name.startswith(".")]
+            present = []
+        names = [name for name in present if not name.startswith(".")]
         there = set(names)
         self._readers = {name: reader for name, reader in self._readers.items() if name in there}
         return {name: self[name] for name in names}
@@ -483,4 +483,4 @@ class Runs:
     @property
     def kept(self) -> list[Finished]:
         """Finished runs, for Memory.save."""
-        return [found for reader in self._readers.values() if (found := reader.kept)]
+        return [state for reader in self._readers.values() if (state := reader.kept)]

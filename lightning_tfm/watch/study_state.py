@@ -141,9 +141,9 @@ class StudyState:
     @property
     def counted(self) -> list[str]:
         """How many cells are in each state, and what else is counted, in words."""
-        found = [f"{number} {word}" for word, number in self.counts.items()]
-        found += [f"{self.diverged} diverged"] * bool(self.diverged)
-        return found + [f"{self.coming} to be proposed"] * bool(self.coming)
+        parts = [f"{number} {word}" for word, number in self.counts.items()]
+        parts += [f"{self.diverged} diverged"] * bool(self.diverged)
+        return parts + [f"{self.coming} to be proposed"] * bool(self.coming)
 
     @property
     def ended(self) -> int:
@@ -156,9 +156,9 @@ class StudyState:
         """That of its cells to show first; interrupted where it has begun, more is to come and none runs."""
         if self.words:
             return self.kind
-        found = self.counts | ({"waiting": self.coming} if self.coming else {})
-        first = next((word for word in STATES[:-2] if found.get(word)), "finished")
-        begun, again = self.ended or found.get("interrupted"), any(cell.again for cell in self.cells)
+        counts = self.counts | ({"waiting": self.coming} if self.coming else {})
+        first = next((word for word in STATES[:-2] if counts.get(word)), "finished")
+        begun, again = self.ended or counts.get("interrupted"), any(cell.again for cell in self.cells)
         return "interrupted" if (first == "waiting" and begun) or (first == "failed" and again) else first
 
     @property
@@ -252,14 +252,14 @@ class Watch:
         if (record := without_other_test(run.record, test)) is not run.record:
             run = replace(run, record=record)
         score = self._score(folder.scores(evaluation) / f"{self.study.base.data.dev}.json")
-        found = as_scored(record, score, evaluation)
+        scored = as_scored(record, score, evaluation)
         if not record.scored_by(evaluation):
             if record.data.dev not in ("", text):
                 run = replace(run, text=text[:16], best_ppl=None, curve=())
-        if not isinstance(found, RunRecord):
-            state = "damaged" if found.damaged else "waiting"
-            return replace(run, state=state, words=found.reason, record=None, ppl=None)
-        return run if found is record else replace(run, record=found, ppl=found.scores["dev"].ppl)
+        if not isinstance(scored, RunRecord):
+            state = "damaged" if scored.damaged else "waiting"
+            return replace(run, state=state, words=scored.reason, record=None, ppl=None)
+        return run if scored is record else replace(run, record=scored, ppl=scored.scores["dev"].ppl)
 
 
 def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> CellState:
@@ -289,14 +289,14 @@ def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> Ce
             return replace(s, state="interrupted", reason=f"{s.owner or 'its owner'} is gone")
         return s
     first = "failed" if "failed" in words else next(word for word in STATES if word in words)
-    shown = next(run for run in runs if run.state == first)
+    first_run = next(run for run in runs if run.state == first)
     if first == "failed" and s.state == "waiting":
-        return replace(s, state="failed", reason=f"{shown.words}; will be tried again", again=True)
+        return replace(s, state="failed", reason=f"{first_run.words}; will be tried again", again=True)
     if s.state == "done":
-        s = replace(s, reason=shown.words or REMOVED, seconds=None, values=())
+        s = replace(s, reason=first_run.words or REMOVED, seconds=None, values=())
     if s.state in (UNKNOWN, "done") or first == "interrupted":
         state = "waiting" if first == "finished" else first
-        return replace(s, state=MEANT.get(state, state), reason=s.reason or shown.words)
+        return replace(s, state=MEANT.get(state, state), reason=s.reason or first_run.words)
     return s
 
 
@@ -354,10 +354,10 @@ def _best(study: Study | None, cells: list[CellState], runs: dict[str, RunState]
             rows.pop(s.cell.row, None)
     if not rows:
         return None
-    values = {row: [s.values[0] for s in found] for row, found in rows.items()}
+    values = {row: [s.values[0] for s in states] for row, states in rows.items()}
     # PPL.mean, exact, takes 20 times as long: only the best row's is shown
     means = {row: of[0] if len(of) == 1 else math.exp(fmean(map(PPL.transform, of))) for row, of in values.items()}
-    row = (min if direction == "minimize" else max)(means, key=lambda one: means[one])
+    row = (min if direction == "minimize" else max)(means, key=lambda candidate: means[candidate])
     (first, *more) = rows[row]
     return Best(row, None if more or first.cell.more else first.cell.seed, name, PPL.mean(values[row]))
 
@@ -376,11 +376,11 @@ def _took(cells: list[CellState], runs: dict[str, RunState]) -> Took:
 
 
 def _running(s: CellState, runs: dict[str, RunState], took: Took) -> Running:
-    found = [runs[run.training_hash] for run in s.cell.runs]
-    open_runs = [i for i, run in enumerate(found) if run.record is None] or [len(found) - 1]
-    at = next((i for i in open_runs if found[i].state == "running"), open_runs[0])
-    cell, run = s.cell.runs[at], found[at]
-    left, costs = run.left, [one.cost for one in s.cell.runs[at + 1 :]]
+    states = [runs[run.training_hash] for run in s.cell.runs]
+    open_runs = [i for i, run in enumerate(states) if run.record is None] or [len(states) - 1]
+    at = next((i for i in open_runs if states[i].state == "running"), open_runs[0])
+    cell, run = s.cell.runs[at], states[at]
+    left, costs = run.left, [each.cost for each in s.cell.runs[at + 1 :]]
     if run.step is None and (least := took.of([cell.cost])) is not None:
         left = Left(least)
     run = replace(run, phase=run.phase or "starting", left=took.then(left, costs))

@@ -33,16 +33,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def seconds_at(cost: float, known: Sequence[tuple[float, float]]) -> float:
+def seconds_at(cost: float, finished_runs: Sequence[tuple[float, float]]) -> float:
     """Seconds of a run of that predicted cost, from (cost, seconds) of some: in proportion, or on a line if three of
     unequal cost are known.
 
     The smaller a model, and the shorter a run, the more of its time is not arithmetic.
     """
-    x, y = mean(c for c, _ in known), mean(s for _, s in known)
-    spread = sum((c - x) ** 2 for c, _ in known)
-    slope = sum((c - x) * (s - y) for c, s in known) / spread if spread else 0.0
-    if len(known) > 2 and slope > 0 and y >= slope * x:
+    x, y = mean(c for c, _ in finished_runs), mean(s for _, s in finished_runs)
+    spread = sum((c - x) ** 2 for c, _ in finished_runs)
+    slope = sum((c - x) * (s - y) for c, s in finished_runs) / spread if spread else 0.0
+    if len(finished_runs) > 2 and slope > 0 and y >= slope * x:
         return y + slope * (cost - x)
     return cost * y / x if x else y
 
