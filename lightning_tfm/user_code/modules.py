@@ -46,11 +46,11 @@ def reached(names: Iterable[str]) -> dict[str, bytes]:
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in sorted(wholes)}
     todo = [(name, Path(file), sys.modules[name].__package__ or "") for name, file in files.items() if file]
     empty = {name for name, file, _ in todo if name not in start and not file.read_bytes().strip()}
-    seen, found = set(files), {}
+    seen, by_module = set(files), {}
     while todo:
         name, file, package = todo.pop()
-        found[name] = file.read_bytes()
-        for target in _imports(file, found[name], package) if file.suffix == ".py" else ():
+        by_module[name] = file.read_bytes()
+        for target in _imports(file, by_module[name], package) if file.suffix == ".py" else ():
             for whole in _wholes(target):
                 empty -= {target}
                 if whole in seen:
@@ -60,7 +60,7 @@ def reached(names: Iterable[str]) -> dict[str, bytes]:
                 if spec is not None and spec.has_location and _is_users(whole, Path(spec.origin or ""), tops):
                     inside = whole if spec.submodule_search_locations is not None else whole.rpartition(".")[0]
                     todo.append((whole, Path(spec.origin or ""), inside))
-    return {name: found[name] for name in sorted(found.keys() - start.keys() - empty)}
+    return {name: by_module[name] for name in sorted(by_module.keys() - start.keys() - empty)}
 
 
 def code_digest(names: Collection[tuple[str, str]]) -> tuple[str, list[str]]:
@@ -72,8 +72,8 @@ def code_digest(names: Collection[tuple[str, str]]) -> tuple[str, list[str]]:
     for module in dict(names):
         if not getattr(sys.modules[module], "__file__", None):
             raise UserError(f"the module {module} has no source file to identify it by")
-    found = Slice(_reader({module for module, _ in names}))
-    return found.digest(sorted(names)), sorted(found.unread)
+    code = Slice(_reader({module for module, _ in names}))
+    return code.digest(sorted(names)), sorted(code.unread)
 
 
 def _reader(start: Collection[str]) -> Reader:
@@ -116,9 +116,9 @@ def variables_read(paths: Iterable[str]) -> list[str]:
     names = {path.rpartition(".")[0] for path in paths} & sys.modules.keys()
     files = [Path(sys.modules[name].__file__ or "") for name in names]
     sources = [file.read_bytes() for file in files if file.suffix == ".py"] + [*reached(names).values()]
-    found = {name for source in sources for node in ast.walk(ast.parse(source)) for name in _variable(node)}
-    said = "your own class reads the environment variable {}, whose value is not part of the run's name"
-    return [said.format(name) for name in sorted(found)]
+    read = {name for source in sources for node in ast.walk(ast.parse(source)) for name in _variable(node)}
+    text = "your own class reads the environment variable {}, whose value is not part of the run's name"
+    return [text.format(name) for name in sorted(read)]
 
 
 def _variable(node: ast.AST) -> Iterator[str]:

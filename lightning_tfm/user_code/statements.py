@@ -75,7 +75,7 @@ def _is_program(node: ast.stmt) -> bool:
 
 def _chains(node: ast.AST) -> set[Chain]:
     """The names in it, each with the attributes after it."""
-    found: set[Chain] = set()
+    chains: set[Chain] = set()
     todo = [node]
     while todo:
         top = inner = todo.pop()
@@ -84,10 +84,10 @@ def _chains(node: ast.AST) -> set[Chain]:
             names.append(inner.attr)
             inner = inner.value
         if isinstance(inner, ast.Name):
-            found.add((inner.id, *reversed(names)))
+            chains.add((inner.id, *reversed(names)))
         else:
             todo += ast.iter_child_nodes(top if inner is top else inner)
-    return found
+    return chains
 
 
 def _root(node: ast.AST) -> str:
@@ -194,6 +194,6 @@ def canonical(value: Any) -> str:
         return f"ImportFrom({OURS!r}, {canonical(value.names)})"
     if not isinstance(value, ast.AST):
         return f"{type(value).__name__} {value!a}"
-    held = ((name, inner) for name, inner in ast.iter_fields(value) if name not in WITHOUT_MEANING)
-    said = [f"{name}={canonical(inner)}" for name, inner in held if inner is not None and inner != []]
-    return f"{type(value).__name__}({', '.join(said)})"
+    fields = ((name, inner) for name, inner in ast.iter_fields(value) if name not in WITHOUT_MEANING)
+    parts = [f"{name}={canonical(inner)}" for name, inner in fields if inner is not None and inner != []]
+    return f"{type(value).__name__}({', '.join(parts)})"

@@ -79,10 +79,10 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     board = Board(root, cache=cache_file(root))
     seen = board.look()
     keep(board)
-    known, runs = fields(seen), seen.scored
-    matches, named = find_runs(options["run"], known, runs)
-    more = [find_field(name.strip(), known) for name in options["columns"].split(",") if name.strip()]
-    columns = list(dict.fromkeys([known[name] for name in SHOWN] + named + more))
+    valid, runs = fields(seen), seen.scored
+    matches, named = find_runs(options["run"], valid, runs)
+    more = [find_field(name.strip(), valid) for name in options["columns"].split(",") if name.strip()]
+    columns = list(dict.fromkeys([valid[name] for name in SHOWN] + named + more))
     lines = [[field.of(run) for field in columns] for run in matches]
     if options["json"]:
         plain = [dict(zip((field.name for field in columns), values, strict=True)) for values in lines]
@@ -108,7 +108,11 @@ def _retry_text(queued: int) -> str:
 
 def _list(runs: list[Any], as_json: bool) -> str:
     if as_json:
-        plain = [{**one, OF_TEXT.name: None, **own} for one in map(asdict, runs) for own in [one.pop("scores")]]
+        plain = [
+            {**plain_run, OF_TEXT.name: None, **own}
+            for plain_run in map(asdict, runs)
+            for own in [plain_run.pop("scores")]
+        ]
         return json.dumps(infinite_as_text(plain), indent=1)
     if not runs:
         return "no runs"

@@ -33,11 +33,11 @@ def carry_out(
     remember(options, resources.hardware, root, study.name)
     print(f"{study.name} -> {folder_of(root, study.name)}", file=sys.stderr, flush=True)
     if isinstance(study, Search):
-        states, shown = _search(study, root, resources)
+        states, written = _search(study, root, resources)
     else:
         assert isinstance(study, Ablation)
-        states, shown = _table(study, root, resources, options, cells)
-    return 1 if not shown or any(state.state == "failed" for state in states or ()) else 0
+        states, written = _table(study, root, resources, options, cells)
+    return 1 if not written or any(state.state == "failed" for state in states or ()) else 0
 
 
 def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[CellState] | None, bool]":

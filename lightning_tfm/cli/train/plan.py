@@ -39,17 +39,17 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_scales(parser)
     add_search_options(parser)
     add_options(parser)
-    asked = parse_own(parser, argv)
-    if asked["rate"] < 0:
-        raise UserError(f"--rate={asked['rate']}: must not be negative")
-    if asked["pieces"] < 1:
-        raise UserError(f"--pieces={asked['pieces']}: must be at least 1")
-    sweep = read_sweep_file(asked)
+    options = parse_own(parser, argv)
+    if options["rate"] < 0:
+        raise UserError(f"--rate={options['rate']}: must not be negative")
+    if options["pieces"] < 1:
+        raise UserError(f"--pieces={options['pieces']}: must be at least 1")
+    sweep = read_sweep_file(options)
     if isinstance(sweep, Sweep):
-        check_seed(asked, sweep)
-    elif asked["seeds"]:
+        check_seed(options, sweep)
+    elif options["seeds"]:
         refuse("tune --seeds")
-    scales = [] if isinstance(sweep, SearchFile) else scales_of(asked, sweep)
+    scales = [] if isinstance(sweep, SearchFile) else scales_of(options, sweep)
     if len(scales) > 1:
         return each(main, verb, argv, scales)
     settings = parse(
@@ -66,12 +66,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
     endings: dict[str, str] = {}
     study: Study
     if isinstance(sweep, SearchFile):
-        if asked["only"] is not None:
-            raise UserError(f"--only={asked['only']}: {sweep.path} is a search and has no rows")
-        if asked["scales"]:
-            raise UserError(f"--scales={asked['scales']}: {sweep.path} is a search; a scaling study compares rows")
-        if asked["tune"]:
-            raise UserError(f"--tune={asked['tune']}: {sweep.path} is a search, which finds its best value itself")
+        if options["only"] is not None:
+            raise UserError(f"--only={options['only']}: {sweep.path} is a search and has no rows")
+        if options["scales"]:
+            raise UserError(f"--scales={options['scales']}: {sweep.path} is a search; a scaling study compares rows")
+        if options["tune"]:
+            raise UserError(f"--tune={options['tune']}: {sweep.path} is a search, which finds its best value itself")
         study = asked_search(settings, sweep, resources)
         from lightning_tfm.queue import time_estimate
         from lightning_tfm.queue.prepare_data_rows import on_this_machine
@@ -87,12 +87,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
         cells = [run for trial in trials for run in trial.runs]
     else:
         for option in ("sampler", "trials"):
-            if asked[option]:
-                raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
+            if options[option]:
+                raise UserError(
+                    f"--{option}={options[option]}: {sweep.path} is a table: all its rows run, to their end"
+                )
         rows, seeds = asked_cells(sweep, settings)
         for line in solved_lines(settings.base, rows):
             print(line)
-        study = asked_table(settings, name_at(asked["name"] or sweep.name, scales), rows, seeds)
+        study = asked_table(settings, name_at(options["name"] or sweep.name, scales), rows, seeds)
         tuning = asked_tuning(settings, study)
 
         from lightning_tfm.queue import time_estimate
@@ -101,7 +103,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         try:
             study = on_this_machine(study, settings.out, progress_of(study.name))
             cells = study.cells()
-            time_estimate.check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
+            time_estimate.check_table(study, cells, settings.out, resources.storage, auto=options["seeds"] == "auto")
         except NotHere as error:
             lacking.append(str(error))
             study = time_estimate.without_text(study)
@@ -109,16 +111,16 @@ def main(verb: str, argv: Sequence[str]) -> int:
         if tuning is not None:
             tried = replace(study, name=f"{study.name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
             cells = tried.cells() + cells
-    pace = time_estimate.Pace(asked["rate"]) if asked["rate"] else time_estimate.measured_pace(settings.out)
+    pace = time_estimate.Pace(options["rate"]) if options["rate"] else time_estimate.measured_pace(settings.out)
     at_once = resources.workers * (resources.cluster.jobs if resources.cluster else 1)
-    factor = time_estimate.longer(study.base.scaled(), study.V, asked["pieces"])
+    factor = time_estimate.longer(study.base.scaled(), study.V, options["pieces"])
     cells, coming = [replace(cell, cost=cell.cost * factor) for cell in cells], [cost * factor for cost in coming]
-    found = time_estimate.text(
+    forecast = time_estimate.text(
         cells, settings.out, at_once, pace, coming, endings, study.prints != time_estimate.UNKNOWN
     )
-    costs = f"costs: every step full, {asked['pieces']} tokens per sentence, {study.V:,} tokens of vocabulary"
-    print(fit_width(f"{found}\n{costs}", indent=15))
-    if asked["tune"]:
+    costs = f"costs: every step full, {options['pieces']} tokens per sentence, {study.V:,} tokens of vocabulary"
+    print(fit_width(f"{forecast}\n{costs}", indent=15))
+    if options["tune"]:
         print("--tune: the rows of the table are planned at base's value; a chosen one may be another run")
     if (cluster := resources.cluster) is not None:
         from lightning_tfm.queue.launch import job_arguments

@@ -51,20 +51,20 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_options(parser)
     for option in ("--sampler", "--trials"):
         parser.add_argument(option, default="", help=argparse.SUPPRESS)  # of a search
-    asked = parse_own(parser, argv)
-    sweep = read_sweep_file(asked)
+    options = parse_own(parser, argv)
+    sweep = read_sweep_file(options)
     if isinstance(sweep, SearchFile):
         from lightning_tfm.cli.train import tune
 
         return tune.main(verb, argv, sweep)
     for option in ("sampler", "trials"):
-        if asked[option]:
-            raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
-    check_seed(asked, sweep)
-    scales = scales_of(asked, sweep)
+        if options[option]:
+            raise UserError(f"--{option}={options[option]}: {sweep.path} is a table: all its rows run, to their end")
+    check_seed(options, sweep)
+    scales = scales_of(options, sweep)
     if len(scales) > 1:
         return _ladder(
-            verb, argv, asked["name"] or sweep.name, scales, settings_from(parser, [*sweep.arguments, *argv])
+            verb, argv, options["name"] or sweep.name, scales, settings_from(parser, [*sweep.arguments, *argv])
         )
     settings = parse(parser, [*sweep.arguments, *argv, *at_scale(sweep, scales)])
     if prints_config(settings):
@@ -81,7 +81,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     resources = make_resources(settings.verb, settings.hardware)
     precision = settings.base.training.precision
     check_precisions((row.change.get("training.precision", precision) for row in rows), resources)
-    study = asked_table(settings, name_at(asked["name"] or sweep.name, scales), rows, seeds)
+    study = asked_table(settings, name_at(options["name"] or sweep.name, scales), rows, seeds)
     tuning = asked_tuning(settings, study)
     check_start(resources, folder_of(settings.out, study.name))
     with resumable(settings.out, study.name, verb, argv, jobs=resources.cluster is not None):

@@ -34,10 +34,10 @@ def main(verb: str, argv: Sequence[str], file: SearchFile | None = None) -> int:
     parser.add_argument("--name", help="name of the study [as in the file]")
     add_search_options(parser)
     add_options(parser)
-    asked = parse_own(parser, argv)
-    sweep = file or read_sweep_file(asked)
+    options = parse_own(parser, argv)
+    sweep = file or read_sweep_file(options)
     if isinstance(sweep, Sweep):
-        path = asked["sweep"]
+        path = options["sweep"]
         raise UserError(f"{path}: it names rows, so it is a table, not a search: run lightning-tfm sweep {path}")
     settings = parse(parser, [*sweep.arguments, *argv])
     if prints_config(settings):
