@@ -243,9 +243,9 @@ class WorkerJob:
     def _wait(self) -> int:
         """Exit code of the worker. Not Popen.wait: its lock is held where a signal handler calls this again."""
         assert self.process is not None
-        found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)  # stays a zombie: its pid stays ours
-        assert found is not None
-        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)  # stays a zombie: its pid stays ours
+        assert ended is not None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def _prepare_worker(parent: int) -> None:

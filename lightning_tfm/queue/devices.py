@@ -49,12 +49,12 @@ def find_devices(gpu: bool, threads: int, per_run: int, runs: int) -> Devices:
         raise UserError(f"--devices-per-run={per_run}, --runs-per-device={runs}: both must be at least 1")
     if per_run > 1 and runs > 1:
         raise UserError(TOGETHER)
-    found = visible_gpus() if gpu else [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
+    devices = visible_gpus() if gpu else [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
     each = per_run if gpu else per_run * max(1, threads)
-    if len(found) < each:
+    if len(devices) < each:
         kind = "GPUs" if gpu else f"CPUs ({plural(max(1, threads), 'thread')} for each process)"
-        raise NotHere(f"--devices-per-run={per_run} needs {each} {kind}, this machine has {len(found)}")
-    return Devices(found, gpu, each, runs)
+        raise NotHere(f"--devices-per-run={per_run} needs {each} {kind}, this machine has {len(devices)}")
+    return Devices(devices, gpu, each, runs)
 
 
 def how_shared() -> str:
@@ -69,8 +69,8 @@ def visible_gpus() -> list[str]:
     """GPUs that this process may use, without touching CUDA, which would not survive a fork."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name.strip() not in ("", "-1")]
-    found = list(Path("/proc/driver/nvidia/gpus").glob("*")) or list(Path("/dev").glob("nvidia[0-9]*"))
-    return [str(number) for number in range(len(found))]
+    gpus = list(Path("/proc/driver/nvidia/gpus").glob("*")) or list(Path("/dev").glob("nvidia[0-9]*"))
+    return [str(number) for number in range(len(gpus))]
 
 
 FOREIGN_GPUS = ("/dev/kfd", "/dev/dxg")
@@ -97,24 +97,24 @@ def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
         raise UserError("trainer.kernels=all needs Triton: pip install triton, or remove it")
     if hardware.accelerator != "gpu":
         return
-    asked = "trainer.accelerator=gpu"
+    option = "trainer.accelerator=gpu"
     instead = "give --trainer.accelerator cpu, or auto, which takes what is available"
     if not there:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = "but this machine has none" if hidden is None else f"but CUDA_VISIBLE_DEVICES={hidden!r} hides them"
-        raise NotHere(f"{asked} needs a GPU, {why}: {instead}")
+        raise NotHere(f"{option} needs a GPU, {why}: {instead}")
     if version("torch").endswith("+cpu"):
-        raise NotHere(f"{asked}: torch {version('torch')} is built without CUDA: install one with it, or {instead}")
+        raise NotHere(f"{option}: torch {version('torch')} is built without CUDA: install one with it, or {instead}")
 
 
 def _check_products(hardware: Hardware, precision: str, gpu: bool) -> None:
     """Raise UserError where oneDNN is requested and cannot be used."""
-    asked = "trainer.products=onednn"
+    option = "trainer.products=onednn"
     if hardware.products == "torch":
         return
     if gpu and hardware.accelerator != "cpu":
-        raise UserError(f"{asked} multiplies on CPUs: give --trainer.accelerator cpu too, or remove it")
+        raise UserError(f"{option} multiplies on CPUs: give --trainer.accelerator cpu too, or remove it")
     if precision != "float32":
-        raise UserError(f"{asked} multiplies in float32, training.precision is {precision}: leave one of them out")
+        raise UserError(f"{option} multiplies in float32, training.precision is {precision}: leave one of them out")
     if hardware.compile:
-        raise UserError(f"{asked} and trainer.compile: a compiler chooses by itself; leave one of them out")
+        raise UserError(f"{option} and trainer.compile: a compiler chooses by itself; leave one of them out")

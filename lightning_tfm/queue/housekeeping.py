@@ -54,8 +54,8 @@ class Garbage:
 def list_runs(root: Path) -> list[RunInfo]:
     """All runs of a results folder, the newest last. One whose records are damaged is listed as such."""
     cells = _cells(root)
-    found = [_info(RunFolder(root, path.name), cells.get(path.name, [])) for path in run_folders(root)]
-    return sorted(found, key=lambda info: (info.time, info.run))
+    runs = [_info(RunFolder(root, path.name), cells.get(path.name, [])) for path in run_folders(root)]
+    return sorted(runs, key=lambda info: (info.time, info.run))
 
 
 def retry(root: Path, start: str, storage: str = "") -> int:
@@ -72,9 +72,9 @@ def retry(root: Path, start: str, storage: str = "") -> int:
     if (folder := folder_of(root, start)).is_dir():
         return open_queue(root, start, "" if in_journal(folder) else storage, write=True).retry()
     name = find_run(root, start).path.name
-    found = {path.parents[2]: _hash(path) for path in _links(root) if _hash(path)[:16] == name}
+    by_study = {path.parents[2]: _hash(path) for path in _links(root) if _hash(path)[:16] == name}
     queued = 0
-    for study, training_hash in sorted(found.items()):
+    for study, training_hash in sorted(by_study.items()):
         queue = open_queue(root, study.name, "" if in_journal(study) else storage, write=True)
         queued += queue.retry(training_hash)
     return queued
@@ -180,10 +180,10 @@ def _links(root: Path) -> list[Path]:
 
 def _hash(link: Path) -> str:
     """Training hash of the run that a cell of a study links to. Raises UserError."""
-    found = read_json(link)
-    if not isinstance(found, dict) or not isinstance(found.get("training_hash"), str):
+    content = read_json(link)
+    if not isinstance(content, dict) or not isinstance(content.get("training_hash"), str):
         raise UserError(f"{link}: damaged; remove it: the command that started the study writes it again")
-    return found["training_hash"]
+    return content["training_hash"]
 
 
 def _cells(root: Path) -> dict[str, list[str]]:

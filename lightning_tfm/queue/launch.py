@@ -106,8 +106,8 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
     if start:
         publish(queue, job.folder, job.study.to_plain())
     fetch(queue, job.root)
-    if job.again and (found := queue.retry_once()):
-        view.say(f"{job.study.name}: failed before, tried once more: {', '.join(found)}")
+    if job.again and (again := queue.retry_once()):
+        view.say(f"{job.study.name}: failed before, tried once more: {', '.join(again)}")
 
     def kept(name: str) -> bool:  # a damaged record is not: its cell is run, and fails by name, the others train
         return not job.resources.share_files or isinstance(read_record(RunFolder(job.root, name).result), RunRecord)
@@ -130,12 +130,12 @@ def _submit(job: Job, cells: Sequence[Cell], cluster: Cluster) -> list[CellState
         print(f"{name}: {again} follows them; then the same command as now shows the results", file=sys.stderr)
         return None
     print(f"{name}: jobs {', '.join(jobs)}; Ctrl-C ends this view, not the jobs: {again}", file=sys.stderr)
-    asked = time.monotonic()
+    last = time.monotonic()
 
     def check() -> None:
-        nonlocal asked
-        if time.monotonic() - asked > JOBS_EVERY:
-            asked = time.monotonic()
+        nonlocal last
+        if time.monotonic() - last > JOBS_EVERY:
+            last = time.monotonic()
             if not cluster.alive(jobs) and not queue.done():
                 raise UserError(f"study '{name}': all jobs ended before the study did, see {job.folder / cluster.name}")
 

@@ -31,7 +31,7 @@ def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: P
     Raises UserError where a row's dev or test text is not base's, where pieces of its references are unknown: these
     would cost it less than the text does; and where a row's learned positions end before a line that is scored.
     """
-    found: dict[str, RowData] = {}
+    by_key: dict[str, RowData] = {}
     texts = {"dev": base.data.dev}  # the others where pieces differ: otherwise an unknown one costs all rows the same
     every = texts | {"test": base.data.test, "long": base.data.long}
     for row in rows:
@@ -44,7 +44,7 @@ def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: P
             )
         if not key:
             check_reach(changed, prepared, whose)
-        if not key or key in found:
+        if not key or key in by_key:
             continue
         own = prepare(data, root)
         check_reach(changed, own, whose)
@@ -56,10 +56,10 @@ def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: P
                 )
         texts = texts if own.tokenizer.fingerprint == prepared.tokenizer.fingerprint else every
         _check_known(own, texts, f"{row.where}: row '{row.name}' ({key})")
-        found[key] = RowData(Fingerprints.of(own, data), own.tokenizer.V, own.folder.name)
-    if found:
+        by_key[key] = RowData(Fingerprints.of(own, data), own.tokenizer.V, own.folder.name)
+    if by_key:
         _check_known(prepared, texts, "base")
-    return found
+    return by_key
 
 
 def raw_fingerprint(prepared: Prepared, split: str) -> str:

@@ -40,7 +40,7 @@ PROPOSALS = 200
 """proposals of a search that may be refused in a row"""
 
 
-Shown = tuple[dict[str, Any], dict[str, BaseDistribution]]
+Params = tuple[dict[str, Any], dict[str, BaseDistribution]]
 """parameters of a trial as given to Optuna, and their distributions"""
 
 
@@ -98,10 +98,10 @@ class Queue:
                 study = optuna.create_study(
                     study_name=self.name, storage=self._storage, directions=wanted, load_if_exists=True
                 )
-        found = [direction.name.lower() for direction in study.directions]
-        if create and found != list(directions):
+        there = [direction.name.lower() for direction in study.directions]
+        if create and there != list(directions):
             raise UserError(
-                f"study '{self.name}' in this storage has the objectives {', '.join(found)}, not "
+                f"study '{self.name}' in this storage has the objectives {', '.join(there)}, not "
                 f"{', '.join(directions)}: choose another name with --name"
             )
         return study
@@ -126,20 +126,20 @@ class Queue:
         self,
         cells: Iterable[Cell],
         kept: Callable[[str], bool] = lambda training_hash: True,
-        shown: "Callable[[Cell], Shown]" = lambda cell: ({}, {}),
+        params_of: "Callable[[Cell], Params]" = lambda cell: ({}, {}),
     ) -> int:
         """Queue the cells that the study does not hold yet; returns how many. Two launchers at once add each once.
 
-        `shown(cell)` are the parameters of a cell that Optuna gets, and their distributions.
+        `params_of(cell)` are the parameters of a cell that Optuna gets, and their distributions.
 
         A finished cell whose run is gone, `kept(training_hash)` being False, is queued again. Raises UserError where
         the study holds a cell with another experiment.
         """
         with self._exclusive():
-            known = newest(self._trials())
-            fresh = [cell for cell in cells if self._is_fresh(cell, known.get((cell.row, cell.seed)), kept)]
+            before = newest(self._trials())
+            fresh = [cell for cell in cells if self._is_fresh(cell, before.get((cell.row, cell.seed)), kept)]
             for cell in fresh:
-                self._add(attributes_of(cell), *self._compatible(shown(cell), known.values()))
+                self._add(attributes_of(cell), *self._compatible(params_of(cell), before.values()))
         return len(fresh)
 
     def _is_fresh(self, cell: Cell, trial: FrozenTrial | None, kept: Callable[[str], bool]) -> bool:
@@ -361,15 +361,15 @@ class Queue:
         )
         self._storage.create_new_trial(self._study_id, trial)
 
-    def _compatible(self, shown: Shown, known: Iterable[FrozenTrial]) -> Shown:
-        """`shown`, except what Optuna would refuse: lists of values may not grow in a study.
+    def _compatible(self, wanted: Params, before: Iterable[FrozenTrial]) -> Params:
+        """`wanted`, except what Optuna would refuse: lists of values may not grow in a study.
 
         A parameter keeps its first list; a value that is not in it (a row or seed that was added later) has
         no such parameter. Its row and seed are still among the trial's user attributes.
         """
-        params, told = shown
+        params, told = wanted
         first: dict[str, BaseDistribution] = {}
-        for trial in known:
+        for trial in before:
             for name, distribution in trial.distributions.items():
                 first.setdefault(name, distribution)
         kept = {name: first.get(name, distribution) for name, distribution in told.items()}
@@ -415,14 +415,14 @@ class _Study(optuna.Study):
     conclude that no parameter is common to all."""
 
     def _get_trials(self, deepcopy: bool = True, states: Any = None, use_cache: bool = False) -> list[FrozenTrial]:
-        found = super()._get_trials(deepcopy, states, use_cache)
-        return [t for t in found if t.params or not (t.state.is_finished() and t.user_attrs.get("change"))]
+        trials = super()._get_trials(deepcopy, states, use_cache)
+        return [t for t in trials if t.params or not (t.state.is_finished() and t.user_attrs.get("change"))]
 
 
 def linked_run(study: Path, cell: Cell) -> str | None:
     """Training hash of the run that the study's folder names for the row and seed of `cell`; None where it has none."""
-    found = read_json(study / "cells" / cell.row / f"{cell.seed}.json")
-    return found["training_hash"] if found else None
+    content = read_json(study / "cells" / cell.row / f"{cell.seed}.json")
+    return content["training_hash"] if content else None
 
 
 def another_experiment(study: str, cell: Cell, there: str) -> str:

@@ -73,19 +73,19 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
     if cluster is None and here:
         check_accelerator(hardware)
         check_cores(hardware, options["workers"])
-    asked = asked_threads(hardware) if cluster is None else hardware.threads
+    wanted = asked_threads(hardware) if cluster is None else hardware.threads
     cpus = cluster.cpus if cluster else len(os.sched_getaffinity(0))
     devices = None
     if cluster is None and here and (gpu or per_run or runs):
-        devices = find_devices(gpu, asked, hardware.devices, runs or 1)
+        devices = find_devices(gpu, wanted, hardware.devices, runs or 1)
         workers = options["workers"] or len(devices)
     else:
         if runs > 1 and hardware.devices > 1:
             raise UserError(TOGETHER)
         gpus = cluster.gpus if cluster is not None and hardware.accelerator != "cpu" else 0
-        there = gpus or cpus // max(1, asked)
+        there = gpus or cpus // max(1, wanted)
         workers = options["workers"] or max(1, there // hardware.devices) * (runs or 1)
-    threads = asked or max(1, cpus // (workers * hardware.devices))
+    threads = wanted or max(1, cpus // (workers * hardware.devices))
     if cluster is not None and options["no_shared_files"]:
         why = "the jobs of a cluster work in the study's folder"
         raise UserError(f"--launcher {cluster.name} and --no-shared-files: {why}")

@@ -26,24 +26,24 @@ Look = Callable[[Course, Ablation, Path, Sequence[int]], tuple[Course, str]]
 """a look at a study's runs (report/study_report.py:look): the course after it, and what it found in words"""
 
 
-def begin(asked: Ablation, options: Options, root: Path) -> Ablation:
+def begin(requested: Ablation, options: Options, root: Path) -> Ablation:
     """Write down the study and its course; returns the study. Raises UserError for another kind of study.
 
-    `asked` holds the seeds of the sweep file.
+    `requested` holds the seeds of the sweep file.
     """
-    path = file_of(root, asked.name)
+    path = file_of(root, requested.name)
     before = read_looks(path.parent)
     plan = plan_of(options, before, path.parent / LOOKS)
-    seeds = following_seeds(asked.seeds, plan.budget)
-    names = [row.name for row in asked.rows]
+    seeds = following_seeds(requested.seeds, plan.budget)
+    names = [row.name for row in requested.rows]
     if before is not None:
-        known = before.asked or before.looks[-1].seeds
-        if set(known) != set(names):
-            raise UserError(f"{path.parent / LOOKS}: the study has the rows {', '.join(known)}, and they are fixed now")
-        if not {seed for row in known.values() for seed in row} <= set(seeds):
+        taken = before.asked or before.looks[-1].seeds
+        if set(taken) != set(names):
+            raise UserError(f"{path.parent / LOOKS}: the study has the rows {', '.join(taken)}, and they are fixed now")
+        if not {seed for row in taken.values() for seed in row} <= set(seeds):
             raise UserError(f"{path.parent / LOOKS}: the study uses seeds other than {', '.join(map(str, seeds))}")
-        return _save(replace(before, seeds=tuple(seeds)), asked, seeds, root)
-    there = load_as(Ablation, root, asked.name) if path.is_file() else None
+        return _save(replace(before, seeds=tuple(seeds)), requested, seeds, root)
+    there = load_as(Ablation, root, requested.name) if path.is_file() else None
     if there is not None and there.hidden:
         why = "it has hidden rows, which no look would count"
         raise UserError(f"{path}: {why}; --seeds auto needs a separate study: --name")
@@ -52,12 +52,12 @@ def begin(asked: Ablation, options: Options, root: Path) -> Ablation:
             f"{path}: its seeds were fixed beforehand, so its interim analyses were not counted; "
             "--seeds auto needs a separate study: --name"
         )
-    return _save(Course(plan, [], {name: seeds[: plan.first] for name in names}, tuple(seeds)), asked, seeds, root)
+    return _save(Course(plan, [], {name: seeds[: plan.first] for name in names}, tuple(seeds)), requested, seeds, root)
 
 
 def rounds(
     course: Course,
-    asked: Ablation,
+    requested: Ablation,
     seeds: Sequence[int],
     most: int | None,
     root: Path,
@@ -65,10 +65,10 @@ def rounds(
     look: Look,
 ) -> list[CellState] | None:
     """Runs and looks in turn until no verdict is open or the seeds are used up; states of all cells, None as `work`."""
-    announce(asked, root, resources, more=course.asked is not None)
+    announce(requested, root, resources, more=course.asked is not None)
     again = True
     while course.asked is not None:
-        study = _save(course, asked, seeds, root)
+        study = _save(course, requested, seeds, root)
         cells = _cells(study, course.asked)
         if most is not None and len(cells) > most:
             need = plural(len(cells), "run")
@@ -77,17 +77,17 @@ def rounds(
         if work(study, cells, root, resources, start=True, again=again) is None:
             return None
         again = False
-        course, found = look(course, study, root, seeds)
-        print(f"{study.name}: {found}", file=sys.stderr)
-        _save(course, asked, seeds, root)
-    return announce(asked, root, resources, more=False)
+        course, words = look(course, study, root, seeds)
+        print(f"{study.name}: {words}", file=sys.stderr)
+        _save(course, requested, seeds, root)
+    return announce(requested, root, resources, more=False)
 
 
-def _save(course: Course, asked: Ablation, seeds: Sequence[int], root: Path) -> Ablation:
+def _save(course: Course, requested: Ablation, seeds: Sequence[int], root: Path) -> Ablation:
     """Write study.json with the seeds taken so far, then looks.json."""
     wanted = course.asked or course.looks[-1].seeds
     taken = [seed for seed in seeds if any(seed in row for row in wanted.values())]
-    study = save(replace(asked, seeds=taken), root)
+    study = save(replace(requested, seeds=taken), root)
     write_atomic(folder_of(root, study.name) / LOOKS, to_json(looks_to_json(course)))
     return study
 

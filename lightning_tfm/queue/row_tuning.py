@@ -72,14 +72,14 @@ def tuning_of(text: str, seeds: list[int], study: Ablation, reported: Sequence[i
 
 def variants(tuning: Tuning, rows: Sequence[Row]) -> list[Row]:
     """The rows of the tuning study: each at each value. Raises UserError where a row changes the field itself."""
-    found = []
+    tried = []
     for row in rows:
         if tuning.key in row.change:
             raise UserError(f"row '{row.name}' changes {tuning.key} itself: it cannot be tuned as well")
         for value in tuning.values:
             name = f"{row.name}, {tuning.key.partition('.')[2]}={value}".replace("/", "-")
-            found.append(replace(row.declared, name=name, change=row.declared.change | {tuning.key: value}))
-    return found
+            tried.append(replace(row.declared, name=name, change=row.declared.change | {tuning.key: value}))
+    return tried
 
 
 def with_best_values(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> Ablation | None:
@@ -118,15 +118,15 @@ def with_choices(study: Ablation, key: str, chosen: dict[str, Any]) -> Ablation:
 
 def _cost(tried: Ablation, root: Path) -> dict[str, float]:
     """Runs, seconds and FLOPs that trying every value took; runs that several rows share count once."""
-    found = [RunFolder(root, run).read_result() for run in {cell.training_hash for cell in tried.cells()}]
-    records = [record for record in found if record is not None]
+    read = [RunFolder(root, run).read_result() for run in {cell.training_hash for cell in tried.cells()}]
+    records = [record for record in read if record is not None]
     seconds = round(sum(record.seconds.total for record in records), 3)
     return {"runs": len(records), "seconds": seconds, "flops": sum(record.flops for record in records)}
 
 
 def best_value(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> TunedRow:
     """The row's value with the lowest mean dev PPL. Raises UserError where a run was not scored as the study scores."""
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
     for value, variant in zip(tuning.values, variants(tuning, [row]), strict=True):
         folders = [RunFolder(root, tried.cell(variant, seed).training_hash) for seed in tuning.seeds]
         evaluation = tried.evaluation_of(variant)
@@ -134,9 +134,9 @@ def best_value(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> TunedRo
         told = [record.scores["dev"].ppl for record in records if isinstance(record, RunRecord)]
         if len(told) < len(folders):
             raise UserError(f"study '{tried.name}': a run of {variant.name} is not scored as the table will be")
-        found[str(value)] = mean(told)
-    best = min(tuning.values, key=lambda value: found[str(value)])
-    return TunedRow(row.name, best, found)
+        means[str(value)] = mean(told)
+    best = min(tuning.values, key=lambda value: means[str(value)])
+    return TunedRow(row.name, best, means)
 
 
 def words(tuning: Tuning, choices: Sequence[TunedRow], runs: int) -> list[str]:

@@ -38,18 +38,20 @@ def show(root: Path, name: str, row: str, storage: str = "") -> str:
     Raises UserError where it is not hidden, or its name is taken.
     """
     before = _ablation(load(root, name))
-    shown = before.showing(row).rows[-1]
-    apart = next(one.name for one in before.hidden if one.change == shown.change and row in (one.name, shown.name))
+    back = before.showing(row).rows[-1]
+    apart = next(
+        hidden.name for hidden in before.hidden if hidden.change == back.change and row in (hidden.name, back.name)
+    )
     study = amend(root, name, lambda study: _ablation(study).showing(row))
     folder = folder_of(root, name)
-    _rename_tuned(folder, apart, shown.name)
+    _rename_tuned(folder, apart, back.name)
     for seed in study.seeds:
-        if RunFolder(root, (cell := study.cell(shown, seed)).training_hash).finished():
+        if RunFolder(root, (cell := study.cell(back, seed)).training_hash).finished():
             link(folder, cell)
     queue = open_queue(root, name, storage, write=True) if has_queue(root, name, storage) else None
     if queue is not None and queue.note_of("definition") is not None:
         queue.note("definition", study.to_plain())
-    return shown.name
+    return back.name
 
 
 def _ablation(study: Study) -> Ablation:
@@ -61,5 +63,5 @@ def _ablation(study: Study) -> Ablation:
 def _rename_tuned(folder: Path, row: str, to: str) -> None:
     """What the value of a row was chosen by counts in every test, hidden or not."""
     if tuning := read_json(folder / FILE):
-        rows = [one | {"row": to} if one["row"] == row else one for one in tuning["rows"]]
+        rows = [choice | {"row": to} if choice["row"] == row else choice for choice in tuning["rows"]]
         write_atomic(folder / FILE, to_json(tuning | {"rows": rows}))

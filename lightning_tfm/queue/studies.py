@@ -15,8 +15,8 @@ from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 def state_without_queue(study: Study, root: Path, runs: Runs) -> StudyState | None:
     """A table that came without a queue, as shown by its `runs`; None where none of them is finished."""
     cells = asked_cells(study, root) if isinstance(study, Ablation) else []
-    found = Watch(root, study=study, runs=runs).look([CellState(cell) for cell in cells])
-    return found if found.counts["finished"] else None
+    state = Watch(root, study=study, runs=runs).look([CellState(cell) for cell in cells])
+    return state if state.counts["finished"] else None
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class StudyInfo:
 def list_studies(root: Path) -> list[StudyInfo]:
     """All studies below `root`, the newest last. One that cannot be read says why."""
     runs = Runs(root, curves=False)  # whose curves no line shows
-    found = [_info(root, path.parent.name, runs) for path in (root / "studies").glob("*/study.json")]
-    return sorted(found, key=lambda info: (info.time, info.name))
+    studies = [_info(root, path.parent.name, runs) for path in (root / "studies").glob("*/study.json")]
+    return sorted(studies, key=lambda info: (info.time, info.name))
 
 
 def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
@@ -53,13 +53,13 @@ def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
         kind, whole = study.KIND, study.budget or len(asked_cells(study, root))
         if has_queue(root, name):
             states = open_queue(root, name, say=lambda text: None).states()
-            found = Watch(root, study=study, runs=runs).look(states) if states else None
+            looked = Watch(root, study=study, runs=runs).look(states) if states else None
         else:
-            found = state_without_queue(study, root, runs)
-        if found is not None:
-            counts = {word: number for word, number in found.counts.items() if number}
-            whole = max(whole, len(found.cells)) if not study.budget else whole
-            state = "interrupted" if found.state == "finished" and found.ended < whole else found.state
+            looked = state_without_queue(study, root, runs)
+        if looked is not None:
+            counts = {word: number for word, number in looked.counts.items() if number}
+            whole = max(whole, len(looked.cells)) if not study.budget else whole
+            state = "interrupted" if looked.state == "finished" and looked.ended < whole else looked.state
     except UserError as error:
         trouble, state = str(error), "unknown"
     except Exception as error:  # a database that is away, a journal of another program: the other studies are listed

@@ -95,12 +95,12 @@ def trials_of(search: Search, root: Path, storage: str) -> tuple[list[Cell], lis
 def measured_pace(root: Path) -> Pace | None:
     """By the finished runs of a results folder; None where there is none."""
     records = [run.record for run in Runs(root, curves=False).all().values() if run.record]
-    found = [
+    times = [
         (predicted_cost(from_record(record.experiment), record.V), record.seconds.total)
         for record in records
         if record.seconds.total > 0 and record.V is not None
     ]
-    return Pace(known=tuple(found)) if found else None
+    return Pace(known=tuple(times)) if times else None
 
 
 def text(

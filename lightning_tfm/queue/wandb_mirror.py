@@ -71,33 +71,35 @@ class Mirror:
             self._finish(run)
         self._open.clear()
 
-    def verdicts(self, found: Verdicts) -> None:
+    def verdicts(self, verdicts: Verdicts) -> None:
         """Log a study's verdicts as a separate run (job type 'table'): table, pages, each row's in the summary."""
         import wandb
 
-        heads, rows, pages = found
+        heads, rows, pages = verdicts
         run = self._init(f"table-{self.group}", f"{self.group} verdicts", {"study": self.group}, "table", [])
         columns: list[str | int] = [*heads]
         run.log({"verdicts": wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})
         for row in rows:
-            said = dict(zip(heads, row, strict=True))
+            fields = dict(zip(heads, row, strict=True))
             for key in SUMMARISED:
-                if said.get(key) is not None:
-                    run.summary[f"{said['row']}/{key}"] = said[key]
+                if fields.get(key) is not None:
+                    run.summary[f"{fields['row']}/{key}"] = fields[key]
         run.log({name: wandb.Html(content, inject=False) for name, content in pages.items()})
         run.finish()
 
     def _follow(self, folder: RunFolder, cell: Cell) -> None:
-        found = read_record(folder.result)
-        result = found if isinstance(found, RunRecord) else None
+        record = read_record(folder.result)
+        result = record if isinstance(record, RunRecord) else None
         curve = self._curves.setdefault(folder.training_hash, Curve(folder.metrics)).look()
         curve = Curve.of(folder.path, result) if result else curve
         records = [r for r in curve.lines if r["step"] > 0]
         if not records and result is None:
             return
-        known = read_json(folder.path / SENT) or []
-        if f"{self.mode} {self._id(folder)}" in known:
-            rows = [key.removeprefix(self._as(folder, "")) for key in known if key.startswith(self._as(folder, ""))]
+        sent_before = read_json(folder.path / SENT) or []
+        if f"{self.mode} {self._id(folder)}" in sent_before:
+            rows = [
+                key.removeprefix(self._as(folder, "")) for key in sent_before if key.startswith(self._as(folder, ""))
+            ]
             if rows and rows[-1] != cell.row:
                 self._rename(folder, cell)
             self._closed.add(folder.training_hash)
@@ -194,7 +196,7 @@ class Mirror:
         for key, value in about.items():
             run.summary[key] = value
         every = ((name, numbers(score)) for name, score in result.scores.items())
-        scores = {f"{name}/{key}": infinite_as_text(value) for name, found in every for key, value in found.items()}
+        scores = {f"{name}/{key}": infinite_as_text(value) for name, values in every for key, value in values.items()}
         run.log({STEP: result.steps, **scores})
         for key in ("parameters", "seconds", "attempts"):
             run.summary[key] = plain[key]
@@ -210,7 +212,9 @@ class Mirror:
         self._closed.add(folder.training_hash)
 
 
-def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], found: Verdicts | None = None) -> None:
+def replay(
+    folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], verdicts: Verdicts | None = None
+) -> None:
     """Send what W&B does not have yet of finished and unfinished runs, and a table's verdicts. Raises UserError."""
     import wandb
 
@@ -218,16 +222,16 @@ def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], 
     try:
         mirror.look(root, cells)
         mirror.close()
-        if found is not None:
-            mirror.verdicts(found)
+        if verdicts is not None:
+            mirror.verdicts(verdicts)
     except (wandb.Error, OSError) as error:
         raise UserError(f"W&B: {error}; what has arrived is kept, the same command sends the rest") from error
 
 
-def send_verdicts(folder: Path, mode: Mode, group: str, found: Verdicts, say: Callable[[str], None]) -> None:
+def send_verdicts(folder: Path, mode: Mode, group: str, verdicts: Verdicts, say: Callable[[str], None]) -> None:
     """Send a study's verdicts at its end, from a separate process: trouble is reported, and harms nothing."""
     mirror = Mirror(folder, mode, group)
-    trouble = _end_of(fork(lambda: _in_process(mirror, lambda: mirror.verdicts(found))), PATIENCE)
+    trouble = _end_of(fork(lambda: _in_process(mirror, lambda: mirror.verdicts(verdicts))), PATIENCE)
     if trouble:
         again = with_out(f"lightning-tfm wandb replay {group}", folder.parents[1])
         say(f"W&B: the table of verdicts {trouble}{_where(trouble, folder)}; to send it: {again}")

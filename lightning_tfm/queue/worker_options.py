@@ -59,8 +59,8 @@ def go_back(parser: ArgumentParser, root: Path, name: str) -> None:
         flat |= {f"{section}.{key}": value for key, value in dict(file.options.get(section, {})).items()}
     for key in flat.keys() & GONE.keys():
         say(f"{name}: {key} was removed: {GONE[key]}")
-    known = {action.dest for action in parser._actions}
-    parser.set_defaults(**{key: value for key, value in flat.items() if key in known})
+    valid = {action.dest for action in parser._actions}
+    parser.set_defaults(**{key: value for key, value in flat.items() if key in valid})
     if Path(file.directory).is_dir():
         os.chdir(file.directory)
 

@@ -15,7 +15,7 @@ from lightning_tfm.queue.housekeeping import RunInfo, gc, list_runs, remove, ret
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.rows import hide, show
-from lightning_tfm.queue.searches.sampling import optuna_params as shown_of
+from lightning_tfm.queue.searches.sampling import optuna_params as params_of
 from lightning_tfm.queue.storages.backends import remember
 from lightning_tfm.queue.storages.open import make_queue, open_queue
 from lightning_tfm.queue.storages.sharing import publish
@@ -255,7 +255,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Queue]:
         remember(storage, folder)
     queue = make_queue(one.study, tmp_path, Resources(storage=storage), print)
     publish(queue, folder, one.study.to_plain())
-    queue.enqueue(one.study.cells(), shown=shown_of(one.study))
+    queue.enqueue(one.study.cells(), params_of=params_of(one.study))
     for cell in one.study.cells()[:-1]:
         link(folder, cell)
         claim = queue.claim(skip=lambda run, cell=cell: run != cell.training_hash)
@@ -296,7 +296,7 @@ def test_a_hidden_row_leaves_the_table_and_comes_back_with_its_runs(made, capsys
     said(capsys, "study", "show", "made", "A-h4", "--out", str(root))
     assert said(capsys, "table", "made", "--out", str(root)) == table
     whole = load(root, "made")
-    queue.enqueue(whole.cells(), shown=shown_of(whole))
+    queue.enqueue(whole.cells(), params_of=params_of(whole))
     assert cells(queue) == before | {("A-h4", 1): "waiting", ("A-h4", 2): "waiting"}, "whose runs are finished"
 
 
@@ -308,7 +308,7 @@ def test_the_file_brings_a_hidden_row_not_back_and_its_name_is_free_for_another(
     assert [row.name for row in again.rows] == ["base", "A-h1"] and len(again.hidden) == 1
     rows = [row if row.name != "A-h4" else replace(row, change={"model.N": 4}) for row in whole.rows]
     other = save(replace(whole, rows=rows), root)
-    assert queue.enqueue(other.cells(), shown=shown_of(other)) == 3
+    assert queue.enqueue(other.cells(), params_of=params_of(other)) == 3
     assert load(root, "made").rows[-1].change == {"model.N": 4}
     assert "has another row A-h4 now" in said(capsys, "study", "show", "made", "A-h4", "--out", str(root), code=2)
     claim = queue.claim()

@@ -76,20 +76,20 @@ def test_trials_of_a_table_show_row_seed_and_changed_fields(both: Storage, name:
     table = replace(ablation("t"), rows=rows, seeds=[21, 22])
     queue = Queue(name, both)
     queue.enqueue([Cell("old", 1, "0" * 64, 1e20)])  # as a study has it that was begun before
-    assert queue.enqueue(table.cells(), shown=optuna_params(table)) == 4
+    assert queue.enqueue(table.cells(), params_of=optuna_params(table)) == 4
     told = {(t.user_attrs["row"], t.user_attrs["seed"]): t.params for t in queue.trials()}
     assert told["old", 1] == {}
     assert told["base", 21] == {"row": "base", "seed": 21, "model.h": 8, "model.norm": "post"}
     assert told["A", 22] == {"row": "A", "seed": 22, "model.h": 1, "model.norm": "pre"}
     more = replace(table, rows=[*rows, Row("B", "A", {"model.h": 4}, paper, "here:3")], seeds=[21, 22, 23])
-    assert queue.enqueue(more.cells(), shown=optuna_params(more)) == 5
+    assert queue.enqueue(more.cells(), params_of=optuna_params(more)) == 5
     late = {(t.user_attrs["row"], t.user_attrs["seed"]): t.params for t in Queue(name, both).trials()}
     assert late["B", 21] == {"seed": 21, "model.norm": "post"}
     assert late["A", 23] == {"row": "A", "model.h": 1, "model.norm": "pre"}
     claim = queue.claim()
     assert claim is not None and claim.cell.row == "old", "the longest first, as ever"
     queue.fail(claim, "interrupted", "stopped")
-    assert queue.enqueue(more.cells(), shown=optuna_params(more)) == 0
+    assert queue.enqueue(more.cells(), params_of=optuna_params(more)) == 0
 
 
 def test_two_launchers_at_once_add_each_cell_once(both: Storage, name: str, forks) -> None:

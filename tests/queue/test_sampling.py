@@ -365,7 +365,7 @@ def test_runs_that_trials_share_count_once_in_importance(tmp_path: Path) -> None
     for i in range(24):
         change = {"training.lr_factor": 0.1 * (1 + i % 2)}
         cell = Cell(f"t{i:04d}", 1, f"{i % 2:064x}", 1.0, change)
-        queue.enqueue([cell], shown=optuna_params(search(space=SPACE[:1])))
+        queue.enqueue([cell], params_of=optuna_params(search(space=SPACE[:1])))
         queue.finish(queue.claim(), 1.0 + i % 2)
     found = importances(search(space=SPACE[:1]), queue.trials())
     assert found[0].why_not == "too few to tell: 2 finished trials, at least 10 are needed"
@@ -376,7 +376,7 @@ def test_a_base_outside_the_space_is_no_evidence_for_the_sampler(tmp_path: Path)
     made = search(space=space, based=True, trials=3)
     assert optuna_params(made)(made.cells()[0]) == ({}, {})
     queue = Queue("s", find_storage("", tmp_path), budget=3)
-    queue.enqueue(made.cells(), shown=optuna_params(made))
+    queue.enqueue(made.cells(), params_of=optuna_params(made))
     queue.finish(queue.claim(), 2.0)
     assert [state.cell.row for state in queue.states()] == ["base"]
     assert queue.study(None, None).get_trials() == [] and len(queue.trials()) == 1

@@ -139,7 +139,7 @@ def test_a_search_brings_its_parameters_and_the_trials_that_were_stopped(tmp_pat
     found, folder = save(search(space=SPACE[2:3], trials=4), tmp_path), tmp_path / "studies" / "found"
     queue = Queue("found", find_storage("", folder), budget=4)
     cells = [found.cell(number, {"model.N": n}) for number, n in enumerate((2, 4))]
-    queue.enqueue(cells, shown=optuna_params(found))
+    queue.enqueue(cells, params_of=optuna_params(found))
     for cell in cells:
         claim = queue.claim()
         link(folder, claim.cell)

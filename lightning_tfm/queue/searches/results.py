@@ -43,12 +43,12 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     queue = open_queue(root, search.name, storage, lambda text: None)
     trials, mattered = trials_and_importances(search, queue)
     lines = [t.to_line(search) for t in trials]
-    for name, written in (("importance", [one.to_line() for one in mattered]), ("trials", lines)):
+    for name, written in (("importance", [importance.to_line() for importance in mattered]), ("trials", lines)):
         write_atomic(folder / f"{name}.json", (json.dumps(written, indent=1) + "\n").encode())
     write_atomic(folder / "trials.csv", _csv(lines).encode())
-    leading, one = best(trials, search.objectives), len(search.objectives) == 1
+    leading, single = best(trials, search.objectives), len(search.objectives) == 1
     of_best = [t for t in trials if t.trial in leading]
-    chosen = {folder / ("best.yaml" if one else f"best-{t.trial}.yaml"): t for t in of_best}
+    chosen = {folder / ("best.yaml" if single else f"best-{t.trial}.yaml"): t for t in of_best}
     for path, trial in chosen.items():
         write_atomic(path, _experiment_file(search, trial, path).encode())
     tests = _tests(search, folder, of_best)
@@ -58,13 +58,13 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     for path, text in tests.items():
         write_atomic(path, text.encode())
     refused = sum("run" not in t.user_attrs and t.state == TrialState.PRUNED for t in queue.trials())
-    said = [*_summary(search, trials, refused, chosen), *map(importance_text, mattered)]
+    printed = [*_summary(search, trials, refused, chosen), *map(importance_text, mattered)]
     if tests:
         command = with_out(f"lightning-tfm sweep {shlex.quote(str(folder / TEST))}", root)
-        said.append(
+        printed.append(
             f"the best was chosen for its score, which flatters it; to test it at {NEW_SEEDS} new seeds: {command}"
         )
-    return "\n".join(said) + "\n"
+    return "\n".join(printed) + "\n"
 
 
 def _final_trials(trials: list[FrozenTrial]) -> list[FrozenTrial]:
@@ -188,10 +188,11 @@ def _importances(study: optuna.Study, index: int, direction: str) -> dict[str, f
         return optuna.importance.get_param_importances(study, target=lambda t: sign * t.values[index])
 
 
-def importance_text(found: Importance) -> str:
+def importance_text(importance: Importance) -> str:
     """One line of the summary."""
-    if found.importance is None:
-        return f"importance for {found.objective}: {found.why_not}"
-    parts = ", ".join(f"{key} {100 * value:.0f} %" for key, value in found.importance.items())
-    without = f", without {found.stopped} stopped ones" if found.stopped else ""
-    return f"importance for {found.objective} (PED-ANOVA on {plural(found.trials, 'finished trial')}{without}): {parts}"
+    if importance.importance is None:
+        return f"importance for {importance.objective}: {importance.why_not}"
+    parts = ", ".join(f"{key} {100 * value:.0f} %" for key, value in importance.importance.items())
+    without = f", without {importance.stopped} stopped ones" if importance.stopped else ""
+    trials = plural(importance.trials, "finished trial")
+    return f"importance for {importance.objective} (PED-ANOVA on {trials}{without}): {parts}"

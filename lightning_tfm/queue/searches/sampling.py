@@ -19,7 +19,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner,
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.queue import EXHAUSTED, Claim, Duplicate, Queue, Shown, cell_of
+from lightning_tfm.queue.queue import EXHAUSTED, Claim, Duplicate, Params, Queue, cell_of
 from lightning_tfm.rng import key
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Outcome, RunRecord
@@ -66,24 +66,24 @@ def make_pruner(search: Search, first_validation: int) -> BasePruner:
             return NopPruner()
 
 
-def optuna_params(study: Study) -> Callable[[Cell], Shown]:
+def optuna_params(study: Study) -> Callable[[Cell], Params]:
     """What Optuna, and optuna-dashboard, gets as parameters of each listed cell of a study."""
     if isinstance(study, Search):
         return _of_search(study)
     return _of_table(study) if isinstance(study, Ablation) and study.rows else lambda cell: ({}, {})
 
 
-def _of_table(table: Ablation) -> Callable[[Cell], Shown]:
+def _of_table(table: Ablation) -> Callable[[Cell], Params]:
     """Row, seed, and every field that a row changes: base's value in rows that do not change it."""
     changes = {row.name: row.change for row in table.rows}
     fields = list(dict.fromkeys(key for change in changes.values() for key in change))
     base = {key: value_of(table.base, key) for key in fields}
     rows = {name: {"row": name} | base | change for name, change in changes.items()}
     values = {key: _different([row[key] for row in rows.values()]) for key in ("row", *fields)}
-    told: dict[str, BaseDistribution] = {key: CategoricalDistribution(found) for key, found in values.items()}
+    told: dict[str, BaseDistribution] = {key: CategoricalDistribution(choices) for key, choices in values.items()}
     told["seed"] = CategoricalDistribution(table.seeds or [0])
 
-    def of(cell: Cell) -> Shown:
+    def of(cell: Cell) -> Params:
         return (rows[cell.row] | {"seed": cell.seed}, told) if cell.row in rows else ({}, {})
 
     return of
@@ -94,11 +94,11 @@ def _different(values: list[Any]) -> list[Any]:
     return list({repr(value): value for value in values}.values())
 
 
-def _of_search(search: Search) -> Callable[[Cell], Shown]:
+def _of_search(search: Search) -> Callable[[Cell], Params]:
     """The searched parameters; nothing for a base outside the space."""
     told = {p.name: _distribution(p, bool(search.budget)) for p in search.space}
 
-    def of(cell: Cell) -> Shown:
+    def of(cell: Cell) -> Params:
         inside = all(_holds(told[name], value) for name, value in cell.change.items())
         return (cell.change, told) if inside else ({}, {})
 
@@ -124,15 +124,15 @@ def _holds(distribution: BaseDistribution, value: Any) -> bool:
 def draw(search: Search, count: int) -> list[dict[str, Any]]:
     """Points of the space, drawn at random, that keep the limits; fewer where hardly any do."""
     study = optuna.create_study(sampler=RandomSampler(seed=search.seed))
-    found: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
     for _ in range(20 * count):
-        if len(found) == count:
+        if len(points) == count:
             break
         trial = study.ask()
         change = {parameter.name: parameter.suggest(trial) for parameter in search.space}
         if not search.misses(change):
-            found.append(change)
-    return found
+            points.append(change)
+    return points
 
 
 class Trials:

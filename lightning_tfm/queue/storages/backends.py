@@ -129,15 +129,15 @@ def address_of_queue(address: str, study_folder: Path) -> str:
     Raises UserError where the two differ: the runs of one study have one queue.
     """
     path = study_folder / MEMORY
-    known = path.read_text().strip() if path.is_file() else ""
+    remembered = path.read_text().strip() if path.is_file() else ""
     journal = str(study_folder / JOURNAL) if (study_folder / JOURNAL).is_file() else ""
-    asked = plain(address)
-    if asked and (known or journal) and asked not in (known, journal):
+    without_password = plain(address)
+    if without_password and (remembered or journal) and without_password not in (remembered, journal):
         raise UserError(
-            f"--storage={asked}: this study was started on {known or journal}, where its queue is; leave --storage "
-            "out, or choose another name with --name"
+            f"--storage={without_password}: this study was started on {remembered or journal}, where its queue is; "
+            "leave --storage out, or choose another name with --name"
         )
-    return address or known
+    return address or remembered
 
 
 def in_journal(study_folder: Path) -> bool:

@@ -42,7 +42,7 @@ def join(name: str, root: Path, resources: Resources) -> list[CellState]:
 
 def _awaits_more(queue: Queue) -> bool:
     """Wait while more runs may come; returns whether they came."""
-    said = False
+    told = False
     while True:
         try:
             if not queue.done():
@@ -51,9 +51,9 @@ def _awaits_more(queue: Queue) -> bool:
                 return False
         except OUTAGES as error:
             print(f"{queue.name}: {error}; trying again", file=sys.stderr)
-        if not said:
+        if not told:
             print(f"{queue.name}: waiting for the runs of the next interim analysis; Ctrl-C leaves", file=sys.stderr)
-            said = True
+            told = True
         time.sleep(MORE_EVERY)
 
 
