@@ -55,7 +55,7 @@ def settings(*argv):
 
 
 def run_python(code: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=240)
 
 
 def yaml_file(folder: Path, text: str, name: str = "e.yaml") -> str:

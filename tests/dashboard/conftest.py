@@ -3,7 +3,6 @@
 import http.client
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.serve import listen, server
 from lightning_tfm.watch.run_cache import cache_file
 from tests.helpers.studies import Folder
+from tests.helpers.waiting import wait_for
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Served:
 
     def get(self, path: str, method: str = "GET", body: bytes = b"", **headers: str) -> Answer:
         """The path as it is, not made harmless as a browser would; `Host` may be overridden or, by "-", left out."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=240)
         link.putrequest(method, path, skip_host="Host" in headers)
         for key, value in headers.items():
             if value != "-":
@@ -72,8 +72,7 @@ def serve() -> Iterator[Callable[..., Served]]:
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [own]}, daemon=True)
         thread.start()
         running.append((answering, thread, own))
-        while not answering.started:
-            time.sleep(0.01)
+        wait_for(lambda: answering.started, what="the dashboard's start")
         return Served(own.getsockname()[1], board)
 
     yield started

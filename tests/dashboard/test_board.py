@@ -479,7 +479,7 @@ def test_report_serve_names_the_address_of_the_report_and_ends_on_ctrl_c(tested,
         address = served.stdout.readline().split()[0]
         home, path = address.split("/study/")
         assert path == "made/report"
-        with urllib.request.urlopen(f"{home}/study/made", timeout=30) as answer:
+        with urllib.request.urlopen(f"{home}/study/made", timeout=240) as answer:
             assert b"Full report" in answer.read()
         port = home.rpartition(":")[2]
         assert main(["dashboard", "--out", str(tested.root), "--port", port]) == 2

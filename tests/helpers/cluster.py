@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.helpers.waiting import wait_for
+from tests.helpers.waiting import free_ports, wait_for
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
 PATIENCE = 60.0
@@ -55,7 +55,7 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
     host = socket.gethostname().partition(".")[0]
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
     configuration = folder / "slurm.conf"
-    port, node = _free_ports(2)
+    port, node = free_ports(2)
     configuration.write_text(CONFIGURATION.format(host=host, user=user, folder=folder, port=port, node=node))
     environment = os.environ | {"SLURM_CONF": str(configuration), "PATH": path}
     with ExitStack() as stack:
@@ -92,11 +92,3 @@ def _wait_for_node(environment: dict[str, str], folder: Path) -> None:
         )
 
     wait_for(lambda: found().stdout.split() == ["idle"], PATIENCE, logs, pause=0.5)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

@@ -324,9 +324,9 @@ def test_a_file_is_judged_without_torch_and_pandas_and_a_thousand_rows_make_a_pa
     subprocess.run([sys.executable, "-c", LIGHT, str(path)], check=True, capture_output=True)
     path.write_text("row,seed,loss,b,c\n" + "\n".join(lines))
     more = ["--base", "row0", "--metric", "loss:lower", "--metric", "b:lower", "--metric", "c:lower:log"]
-    start = time.perf_counter()
+    start = time.process_time()
     assert main(["judge", str(path), *more, "--format", "html"]) == 0
-    assert time.perf_counter() - start < 60, "a few seconds alone"
+    assert time.process_time() - start < 60, "a few seconds"
     assert (tmp_path / "judge.html").stat().st_size < 2e6
     assert "One dot per run" not in (tmp_path / "judge.html").read_text(), "of so many rows no runs are drawn"
 

@@ -457,7 +457,14 @@ def test_a_pool_with_free_slots_stops_too(tmp_path: Path, forks) -> None:
 
 
 def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> None:
-    monkeypatch.setattr(forking, "ONE_SIGNAL", 2.0)  # so that a busy machine sends the next one in time
+    class UntilLater:
+        """Seconds that last until a file is there, on a machine however slow."""
+
+        def __gt__(self, seconds: float) -> bool:
+            (tmp_path / f"compared by {os.getpid()}").touch()
+            return not (tmp_path / "later").exists()
+
+    monkeypatch.setattr(forking, "ONE_SIGNAL", UntilLater())
     fake = Fake(tmp_path)
 
     def train(task: Task) -> None:
@@ -470,7 +477,8 @@ def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> No
     os.kill(launcher, signal.SIGINT)
     wait_for(lambda: "stopping" in shown(tmp_path))
     os.kill(launcher, signal.SIGINT)  # too soon: taken for the same one
-    time.sleep(forking.ONE_SIGNAL)
+    wait_for((tmp_path / f"compared by {launcher}").exists)
+    (tmp_path / "later").touch()
     assert start_ticks(launcher) is not None
     os.kill(launcher, signal.SIGINT)
     assert forks.join(launcher) == 130

@@ -54,7 +54,7 @@ def test_several_devices_to_a_run_and_several_runs_to_a_device_are_refused() -> 
 
 def test_a_job_that_has_to_end_stops_its_worker_and_comes_back(tmp_path: Path, forks) -> None:
     ready = tmp_path / "ready"
-    program = f"import pathlib, time; pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
+    program = f"import pathlib, time; pathlib.Path({str(ready)!r}).touch(); time.sleep(250)"
     job = WorkerJob([sys.executable, "-c", program])
     again = []
 
@@ -63,7 +63,7 @@ def test_a_job_that_has_to_end_stops_its_worker_and_comes_back(tmp_path: Path, f
         again.append(job.checkpoint())
 
     def tell() -> None:
-        wait_for(ready.exists, 60)
+        wait_for(ready.exists)
         for pid in (job.process.pid, os.getpid()):
             os.kill(pid, signal.SIGUSR2)
 
@@ -87,10 +87,10 @@ def test_a_job_that_is_told_to_end_tells_its_worker_and_leaves_the_rest_to_slurm
     program = (
         "import pathlib, signal, sys, time\n"
         f"def end(*_): pathlib.Path({str(told)!r}).touch(); sys.exit(0)\n"
-        f"signal.signal(signal.SIGTERM, end); pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
+        f"signal.signal(signal.SIGTERM, end); pathlib.Path({str(ready)!r}).touch(); time.sleep(250)"
     )
     pid = forks.start(lambda: WorkerJob([sys.executable, "-c", program])())
-    wait_for(ready.exists, 60)
+    wait_for(ready.exists)
     os.kill(pid, signal.SIGTERM)
     assert forks.join(pid) == 143 and told.exists()
 
@@ -253,7 +253,7 @@ def test_the_state_of_jobs_is_asked_of_squeue(tmp_path: Path, monkeypatch) -> No
 @pytest.mark.long
 def test_a_submitted_job_runs_the_verb_work(tmp_path: Path) -> None:
     (job,) = Slurm(minutes=5).submitted("nothing", ["nothing", "--out", str(tmp_path)], tmp_path, cluster="local")
-    wait_for(job.done, 120, pause=0.2)
+    wait_for(job.done, pause=0.2)
     with pytest.raises(Exception, match="exit code 2"):
         job.result()
     assert "no study 'nothing'" in (job.stderr() or "")
@@ -348,7 +348,7 @@ def test_a_study_on_a_real_slurm_outlives_a_requeue_a_time_limit_and_a_cancellat
     with shown.open("w") as file:
         launcher = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=file)
     try:
-        wait_for(lambda: launcher.poll() is not None or len(study.at_work()) >= 2, 120, pause=0.5)
+        wait_for(lambda: launcher.poll() is not None or len(study.at_work()) >= 2, pause=0.5)
         (requeued, first), (cancelled, second), *_ = study.at_work().items()
         study.call("scontrol", "requeue", requeued)
         study.call("scancel", cancelled)

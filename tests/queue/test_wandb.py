@@ -215,7 +215,7 @@ def test_a_mirror_that_died_is_started_again_once_and_sends_all(tmp_path: Path) 
         return CELLS[:1]
 
     with mirror_to_wandb("offline", tmp_path, "s", folder, cells, said.append):
-        wait_for(died.exists, 10, "the mirror's first look")
+        wait_for(died.exists, what="the mirror's first look")
     (history,) = read_back(folder).values()
     assert [h["optimizer_step"] for h in history if "train/loss" in h] == [1, 2, 3, 4, 5, 6] and not said
 
@@ -399,7 +399,7 @@ def test_its_server_out_of_reach_is_said_and_nothing_is_taken_for_sent(tmp_path:
         began = time.monotonic()
         for step in range(1, 21):
             attempt.append_metrics({"step": step, "loss": 1 / step})
-            time.sleep(0.1)
+            time.sleep(0.01)
         assert time.monotonic() - began < wandb_mirror.PATIENCE, "the run waited for W&B"
         leave(attempt, steps=20, scores={})
         attempt.release()

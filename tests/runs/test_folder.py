@@ -143,7 +143,9 @@ def test_a_stopped_owner_past_the_grace_period_can_write_nothing(tmp_path: Path,
 
     pid = forks.start(owner)
     wait_for((marks / "ready").exists)
-    time.sleep(2.2)
+    (pulse,) = folder.attempts.glob("*.beat")
+    began = pulse.stat().st_mtime
+    wait_for(lambda: pulse.stat().st_mtime > began + 2.2)
     with pytest.raises(RunIsOwned):  # silent it is not: its heart beats
         folder.claim()
     os.kill(pid, signal.SIGSTOP)

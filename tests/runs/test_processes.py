@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.process.ranks import fork_ranks
 from lightning_tfm.study.cell import Cell
 from tests.helpers.tiny import metrics, write_corpus
-from tests.helpers.waiting import wait_for
+from tests.helpers.waiting import free_ports, wait_for
 
 PACKAGE = Path(lightning_tfm.__file__).parent
 
@@ -205,12 +204,10 @@ def test_the_first_rank_that_dies_takes_the_others_down(note: Note, end, words: 
         if os.environ["RANK"] == "1":
             wait_for(lambda: len(note.pids()) == 3)
             end()
-        time.sleep(60)
+        time.sleep(3600)
 
-    began = time.monotonic()
     with pytest.raises(RunFailed, match=words):
         fork_ranks(rank, 3, threads=1)
-    assert time.monotonic() - began < 60, "they would have slept longer"
     assert len(note.pids()) == 3 and not any(start_ticks(pid) for pid in note.pids())
 
 
@@ -328,19 +325,13 @@ SIZES |= {"training.warmup": 8}
 SIZES |= {"evaluation.extra_len": 4, "trainer.log_every": 4, "trainer.threads": 1, "trainer.accelerator": "cpu"}
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 def options(text: Path, out: Path) -> list[str]:
     return ["fit", *(f"--{k}={v}" for k, v in (SIZES | {"data.folder": str(text), "out": str(out)}).items())]
 
 
 def on_two_nodes(arguments: list[list[str]]) -> list[tuple[int, str]]:
     """Exit code and output of torchrun on each node."""
-    port, nodes = free_port(), []
+    (port,), nodes = free_ports(1), []
     for number, argv in enumerate(arguments):
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={number}"]
         command += ["--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]

@@ -165,10 +165,10 @@ def test_hostile_input_is_refused_and_nothing_is_run(text):
 
 def test_a_condition_that_takes_long_is_ended(monkeypatch):
     monkeypatch.setattr(query, "SECONDS", 0.2)
-    runs, began = [RUN | {"ppl": float(i)} for i in range(2000)], time.monotonic()
+    runs, began = [RUN | {"ppl": float(i)} for i in range(2000)], time.process_time()
     with pytest.raises(UserError, match=r"more than 0\.2 seconds"):
         find_runs("ppl > (select count(*) from runs a, runs b, runs c where a.ppl < b.ppl)", FIELDS, runs)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_a_short_name_of_several_fields_is_refused():

@@ -29,6 +29,7 @@ from lightning_tfm.watch.study_state import Best, CellState, Watch
 from lightning_tfm.watch.time_left import Left
 from tests.helpers.studies import BASE, SPACE, ablation, leave, own_row
 from tests.helpers.studies import search as made_search
+from tests.helpers.waiting import wait_for
 
 
 def cell(number: int, cost: float = 1.0, **change: object) -> Cell:
@@ -218,14 +219,19 @@ def test_what_a_run_says_stands_above_its_picture_on_a_terminal(tmp_path: Path) 
     process, terminal = pty.fork()
     if not process:
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # the terminal, not pytest's
-        with fit._watching(tmp_path, cell(0)):
-            time.sleep(2.0)  # it draws
-            print("lightning-tfm: wrong", file=sys.stderr)
-        os._exit(0)
+        try:
+            with fit._watching(tmp_path, cell(0)):
+                wait_for((tmp_path / "drawn").exists)
+                print("lightning-tfm: wrong", file=sys.stderr)
+            os._exit(0)
+        finally:
+            os._exit(1)
     told = b""
     with suppress(OSError):  # the terminal is closed
         while got := os.read(terminal, 1 << 12):
             told += got
+            if b"starting" in told:
+                (tmp_path / "drawn").touch()
     assert os.waitpid(process, 0)[1] == 0
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", told.decode()).splitlines()
     assert "lightning-tfm: wrong" in lines and any("starting" in text for text in lines)

@@ -183,9 +183,9 @@ def test_a_thousand_rows_are_weighed_at_once():
     rng = np.random.default_rng(4)
     mean, variance = rng.standard_normal(1000), rng.chisquare(9, 1000)
     zeros = SentenceNoise(np.zeros(1000), np.zeros(1000))
-    start = time.perf_counter()
+    start = time.process_time()
     found = compare(mean, variance, np.full(1000, 10), zeros)
-    assert np.isfinite(found.se).all() and time.perf_counter() - start < 60
+    assert np.isfinite(found.se).all() and time.process_time() - start < 60
 
 
 # --- corrections for several tests at once ---
