@@ -21,9 +21,9 @@ from lightning_tfm.report.study_report import make
 from lightning_tfm.report.tables import data_lines
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.runs.rescored import read_as_scored, without_other_test
+from lightning_tfm.runs.rescored import read_under_evaluation, without_other_test
 from lightning_tfm.study.rows import find_row
-from lightning_tfm.study.sequential import asked_cells
+from lightning_tfm.study.sequential import planned_cells
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
 from lightning_tfm.watch.run_state import Curve
@@ -48,7 +48,7 @@ class StudyResults:
 
     def state(self) -> StudyState:
         """Cells by state, the best row, and every run, as `lightning-tfm status` counts what is in the files."""
-        cells = [CellState(cell) for cell in asked_cells(self.study, self.root)]
+        cells = [CellState(cell) for cell in planned_cells(self.study, self.root)]
         return Watch(self.root, study=self.study).look(cells)
 
     def runs(self) -> Any:
@@ -68,7 +68,7 @@ class StudyResults:
         loss, nll or dev_ppl. Raises UserError where no run has logged it.
         """
         points, keys = [], set[str]()
-        for cell in asked_cells(self.study, self.root):
+        for cell in planned_cells(self.study, self.root):
             text = self.study.texts(cell, self.root).dev[:16]
             curve = Curve.of(RunFolder(self.root, cell.training_hash).path, text=text)
             keys.update(curve.keys)
@@ -86,7 +86,7 @@ class StudyResults:
         folder = RunFolder(self.root, cell.training_hash)
         if folder.read_result() is None:
             raise UserError(f"{self.study.name} has no finished run of row '{row}' at seed {seed}")
-        record = read_as_scored(folder, self.study.evaluation_of(definition), self.study.base.data.dev)
+        record = read_under_evaluation(folder, self.study.evaluation_of(definition), self.study.base.data.dev)
         if isinstance(record, Missing):
             raise UserError(f"{self.study.name}, row '{row}' at seed {seed}: {record.reason}")
         record = without_other_test(record, self.study.evaluations(cell, self.root)[1])

@@ -17,8 +17,8 @@ import yaml
 from lightning_tfm.cli import terminal
 from lightning_tfm.cli.arguments import make_parser, parse, settings_text
 from lightning_tfm.cli.main import VERBS, main
-from lightning_tfm.cli.train.sweep import add_table_options, asked_cells
-from lightning_tfm.cli.train.tune import add_search_options, asked_search
+from lightning_tfm.cli.train.sweep import add_table_options, rows_and_seeds
+from lightning_tfm.cli.train.tune import add_search_options, search_from
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.cell import Cell
@@ -127,7 +127,7 @@ def test_a_smoke_test_of_a_shipped_table_has_ten_steps_in_every_row(name):
     sweep, parser = read_sweep(f"sweeps/{name}"), make_parser("sweep", "test", of_study=True)
     add_table_options(parser)
     read = parse(parser, [*sweep.arguments, "--smoke"])
-    trained = [apply(read.base, row).scaled().training for row in asked_cells(sweep, read)[0]]
+    trained = [apply(read.base, row).scaled().training for row in rows_and_seeds(sweep, read)[0]]
     assert {(t.steps, t.warmup) for t in trained} == {(10, 5)}
 
 
@@ -137,7 +137,7 @@ def test_a_smoke_test_of_a_search_stops_nothing_and_searches_no_steps():
     parser.add_argument("--name")
     read = parse(parser, [*file.arguments, "--smoke"])
     assert "training.warmup" in file.specs and file.early is not None
-    found = asked_search(read, file, Resources())
+    found = search_from(read, file, Resources())
     assert found.pruner.type == "none" and "training.warmup" not in {p.name for p in found.space}
 
 

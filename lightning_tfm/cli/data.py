@@ -13,7 +13,7 @@ from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.plural_words import plural
 from lightning_tfm.registry import CORPORA
 from lightning_tfm.runs.outcome import say
-from lightning_tfm.study.preflight import check_asked
+from lightning_tfm.study.preflight import check_not_defaults
 from lightning_tfm.study.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _parse_data(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Setting
         settings = parse(parser, ["--config", SOURCES[name].experiment, *argv])
     data = settings.exact.data
     if name is None and action != "verify":
-        check_asked(settings.base, verb)
+        check_not_defaults(settings.base, verb)
     if name is None or name == data.corpus:
         return settings, data
     if name not in CORPORA and not {".", ":"} & {*name}:

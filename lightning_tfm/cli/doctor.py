@@ -7,7 +7,7 @@ from lightning_tfm.cli.arguments import make_parser, parse, prints_config
 from lightning_tfm.cli.terminal import fit_width
 from lightning_tfm.queue.devices import how_shared
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
-from lightning_tfm.runs.process.threads import asked_threads, check_cores, waiting
+from lightning_tfm.runs.process.threads import check_cores, threads_of, waiting
 from lightning_tfm.runs.rng_check import rng_note
 
 
@@ -27,7 +27,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     _say("random draws", rng_note() or "as committed: initial weights and orders do not depend on the NumPy")
 
     check_cores(hardware)
-    from_environment = ", by OMP_NUM_THREADS" if asked_threads(hardware) and not hardware.threads else ""
+    from_environment = ", by OMP_NUM_THREADS" if threads_of(hardware) and not hardware.threads else ""
 
     import torch
 

@@ -119,9 +119,9 @@ def _main(arguments: list[str]) -> int:
         return 0
     if verb not in VERBS:
         refuse(verb)
-        from lightning_tfm.study.suggestions import meant_verb
+        from lightning_tfm.study.suggestions import nearest_verb
 
-        raise UserError(f"unknown command '{verb}': {meant_verb(verb, VERBS)}")
+        raise UserError(f"unknown command '{verb}': {nearest_verb(verb, VERBS)}")
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -147,7 +147,7 @@ class StudyPages:
             ppl, *scores = (mean_of(found[row.name], metric) for metric in (PPL, *metrics))
             compared = row.name not in (study.base_row, *foreign, *twins)
             against = _difference(ppl.mean, base) if compared else None
-            trained = study.as_trained(row, row.change)
+            trained = study.trained_values(row, row.change)
             values = {key: typed_and_trained(value, trained[key]) for key, value in row.change.items()}
             change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in values.items())
             change = f"is {twins[row.name]}" if row.name in twins else change

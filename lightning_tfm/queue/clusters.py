@@ -142,9 +142,9 @@ class Slurm(Cluster):
             raise UserError("--launcher slurm: no sbatch on this machine; submit from a login node of the cluster")
 
     def submit(self, study: str, arguments: Sequence[str], folder: Path) -> list[str]:
-        return [job.job_id for job in self.submitted(study, arguments, folder)]
+        return [job.job_id for job in self.submitit_jobs(study, arguments, folder)]
 
-    def submitted(self, study: str, arguments: Sequence[str], folder: Path, cluster: str = "slurm") -> list[Any]:
+    def submitit_jobs(self, study: str, arguments: Sequence[str], folder: Path, cluster: str = "slurm") -> list[Any]:
         """`jobs` of submitit. Raises UserError as `submit`. `cluster` local runs them here, for tests."""
         from submitit.core.utils import FailedJobError
 

@@ -123,7 +123,7 @@ class Pool:
             while not self._over():
                 self._pass_on_signals()
                 for work in [*self._works.values()]:
-                    with self._blamed(work):
+                    with self._blame(work):
                         self._tend(work)
                 with suppress(*OUTAGES):
                     if self.view.due():
@@ -205,7 +205,7 @@ class Pool:
             os.waitpid(pid, os.WNOHANG)
 
     @contextmanager
-    def _blamed(self, work: Work) -> Iterator[None]:
+    def _blame(self, work: Work) -> Iterator[None]:
         """Where what a run left cannot be read its cell fails, and the others go on."""
         try:
             yield
@@ -222,7 +222,7 @@ class Pool:
     def _start(self, work: Work) -> None:
         """Fork the run of a claim, unless this study has scored it already: then the claim is finished."""
         cell, folder = work.claim.cell, work.folder
-        with self._blamed(work):
+        with self._blame(work):
             record = self._read_record(work)
             if isinstance(record, RunRecord) and record.scored_by(self._evaluation(work)):
                 work.ending, work.record = ("finished", ""), record

@@ -257,12 +257,12 @@ class Queue:
     def reap(self) -> int:
         """Queue again what dead owners left behind; returns how many cells. Each is taken by exactly one reaper."""
         running = self._trials(TrialState.RUNNING)
-        if not any(self._stale_owners.abandoned(trial) for trial in running) and not self._orphans():
+        if not any(self._stale_owners.why_abandoned(trial) for trial in running) and not self._orphans():
             return 0
         reaped = 0
         with self._exclusive():
             for trial in self._trials(TrialState.RUNNING):
-                why = self._stale_owners.abandoned(trial)
+                why = self._stale_owners.why_abandoned(trial)
                 if why:
                     cell = cell_of(trial)
                     again = self._end(trial, "lost", why)
@@ -276,7 +276,7 @@ class Queue:
     def retry(self, training_hash: str = "") -> int:
         """Queue the failed cells of a run, or of the study, once more, with fresh RETRIES; returns how many."""
         with self._exclusive():
-            trials = [t for t in self._given_up() if training_hash in ("", t.user_attrs["run"])]
+            trials = [t for t in self._final_failures() if training_hash in ("", t.user_attrs["run"])]
             for trial in trials:
                 self._add(
                     attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
@@ -291,16 +291,16 @@ class Queue:
         Its tries still count: the same failure ends it at once.
         """
         with self._exclusive():
-            again = [t for t in self._given_up() if t.user_attrs["outcome"] in MAY_BE_GONE]
+            again = [t for t in self._final_failures() if t.user_attrs["outcome"] in MAY_BE_GONE]
             for trial in again:
                 self._copy(trial)
         return [f"{t.user_attrs['row']}/{t.user_attrs['seed']} ({t.user_attrs['outcome']})" for t in again]
 
     def failures(self) -> list[tuple[str, Cell]]:
         """Outcome and cell, where it is not tried again by itself."""
-        return [(trial.user_attrs["outcome"], cell_of(trial)) for trial in self._given_up()]
+        return [(trial.user_attrs["outcome"], cell_of(trial)) for trial in self._final_failures()]
 
-    def _given_up(self) -> list[FrozenTrial]:
+    def _final_failures(self) -> list[FrozenTrial]:
         failed = (t for t in newest(self._trials()).values() if t.state == TrialState.FAIL)
         return [trial for trial in failed if "final" in trial.user_attrs]
 
@@ -478,7 +478,7 @@ class StaleOwners:
         self._grace = grace
         self._beats: dict[int, tuple[Any, float]] = {}
 
-    def abandoned(self, trial: FrozenTrial) -> str | None:
+    def why_abandoned(self, trial: FrozenTrial) -> str | None:
         """Why the owner of a RUNNING trial is presumed dead; None if it is not.
 
         A process on this machine is looked up. Silence is measured by our own clock from when we first saw the last

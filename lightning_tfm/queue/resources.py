@@ -11,7 +11,7 @@ from lightning_tfm.queue.clusters import CLUSTERS, Cluster
 from lightning_tfm.queue.devices import TOGETHER, Devices, check_accelerator, find_devices, visible_gpus
 from lightning_tfm.runs.folder import GRACE
 from lightning_tfm.runs.process.forking import by_torchrun
-from lightning_tfm.runs.process.threads import asked_threads, check_cores
+from lightning_tfm.runs.process.threads import check_cores, threads_of
 from lightning_tfm.study.preflight import check_hardware, check_one_machine
 
 
@@ -73,7 +73,7 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
     if cluster is None and here:
         check_accelerator(hardware)
         check_cores(hardware, options["workers"])
-    wanted = asked_threads(hardware) if cluster is None else hardware.threads
+    wanted = threads_of(hardware) if cluster is None else hardware.threads
     cpus = cluster.cpus if cluster else len(os.sched_getaffinity(0))
     devices = None
     if cluster is None and here and (gpu or per_run or runs):

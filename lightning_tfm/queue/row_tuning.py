@@ -18,7 +18,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import RunRecord
-from lightning_tfm.runs.rescored import read_as_scored
+from lightning_tfm.runs.rescored import read_under_evaluation
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.preflight import check_trainable
 from lightning_tfm.study.row_tuning import FILE, TunedRow, at_edge
@@ -130,7 +130,7 @@ def best_value(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> TunedRo
     for value, variant in zip(tuning.values, variants(tuning, [row]), strict=True):
         folders = [RunFolder(root, tried.cell(variant, seed).training_hash) for seed in tuning.seeds]
         evaluation = tried.evaluation_of(variant)
-        records = [read_as_scored(folder, evaluation, tried.base.data.dev) for folder in folders]
+        records = [read_under_evaluation(folder, evaluation, tried.base.data.dev) for folder in folders]
         told = [record.scores["dev"].ppl for record in records if isinstance(record, RunRecord)]
         if len(told) < len(folders):
             raise UserError(f"study '{tried.name}': a run of {variant.name} is not scored as the table will be")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.storages.open import has_queue, open_queue
-from lightning_tfm.study.sequential import asked_cells
+from lightning_tfm.study.sequential import planned_cells
 from lightning_tfm.study.study import Ablation, Study
 from lightning_tfm.study.study_file import folder_of, load
 from lightning_tfm.watch.run_state import Runs
@@ -14,7 +14,7 @@ from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 
 def state_without_queue(study: Study, root: Path, runs: Runs) -> StudyState | None:
     """A table that came without a queue, as shown by its `runs`; None where none of them is finished."""
-    cells = asked_cells(study, root) if isinstance(study, Ablation) else []
+    cells = planned_cells(study, root) if isinstance(study, Ablation) else []
     state = Watch(root, study=study, runs=runs).look([CellState(cell) for cell in cells])
     return state if state.counts["finished"] else None
 
@@ -50,7 +50,7 @@ def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
     kind, counts, whole, trouble, state = "", dict[str, int](), 0, "", "waiting"
     try:
         study = load(root, name)
-        kind, whole = study.KIND, study.budget or len(asked_cells(study, root))
+        kind, whole = study.KIND, study.budget or len(planned_cells(study, root))
         if has_queue(root, name):
             states = open_queue(root, name, say=lambda text: None).states()
             looked = Watch(root, study=study, runs=runs).look(states) if states else None

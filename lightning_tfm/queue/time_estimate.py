@@ -17,7 +17,7 @@ from lightning_tfm.study.rows import Fingerprints, RowData, apply, data_key
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.sequential import check_fixed
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.study.study_file import folder_of, joined
+from lightning_tfm.study.study_file import folder_of, with_saved
 from lightning_tfm.watch.run_state import Runs, RunState
 from lightning_tfm.watch.time_left import duration, seconds_at
 
@@ -63,7 +63,7 @@ def longer(exact: Experiment, V: int, pieces: int) -> float:
 
 def check_table(study: Ablation, cells: list[Cell], root: Path, storage: str, auto: bool) -> None:
     """Raise UserError where `sweep` would refuse: the study has another experiment, row or kind of seeds."""
-    joined(study, root)
+    with_saved(study, root)
     if not auto:
         check_fixed(study.name, root)
     folder = folder_of(root, study.name)
@@ -80,7 +80,7 @@ def trials_of(search: Search, root: Path, storage: str) -> tuple[list[Cell], lis
     What will be proposed is unknown: the costs are those of that many points drawn from the space. Raises UserError
     where `sweep` would refuse.
     """
-    search = joined(search, root)
+    search = with_saved(search, root)
     states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
     words = {"pruned": "stopped early", "failed": "failed"}
     ended = [state for state in states if state.state in words]
@@ -92,7 +92,7 @@ def trials_of(search: Search, root: Path, storage: str) -> tuple[list[Cell], lis
     return cells, [run.cost for change in drawn for run in search.cell(0, change).runs], endings
 
 
-def measured_pace(root: Path) -> Pace | None:
+def pace_of(root: Path) -> Pace | None:
     """By the finished runs of a results folder; None where there is none."""
     records = [run.record for run in Runs(root, curves=False).all().values() if run.record]
     times = [

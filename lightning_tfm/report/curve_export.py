@@ -20,7 +20,7 @@ from lightning_tfm.metrics import numbers
 from lightning_tfm.report.serialize import to_csv
 from lightning_tfm.runs.folder import RunFolder, find_run, read_json
 from lightning_tfm.runs.record import CURVES, Called, RunRecord
-from lightning_tfm.runs.rescored import read_as_scored
+from lightning_tfm.runs.rescored import read_under_evaluation
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import folder_of, load
@@ -113,7 +113,7 @@ def _of_table(study: Ablation, root: Path) -> list[Exported]:
     varied = list(dict.fromkeys(key for row in study.every_row for key in row.change))
     runs = []
     for row in study.every_row:
-        values, text = study.as_trained(row, varied), study.data_of(row).prints.dev[:16]
+        values, text = study.trained_values(row, varied), study.data_of(row).prints.dev[:16]
         for seed in study.seeds:
             folder = RunFolder(root, study.cell(row, seed).training_hash)
             run = Exported(study.name, row.name, seed, folder, values, None, text)
@@ -140,7 +140,7 @@ def _with_record(run: Exported, evaluation: str, split: str) -> list[Exported]:
     """The run with its record, if it is finished; none where that is damaged or scored by another evaluation; said."""
     if not run.folder.finished():
         return [run]
-    record = read_as_scored(run.folder, evaluation, split)
+    record = read_under_evaluation(run.folder, evaluation, split)
     if isinstance(record, RunRecord):
         return [replace(run, record=record)]
     print(f"lightning-tfm: {run.row}, seed {run.seed} is left out: {record.reason}", file=sys.stderr)

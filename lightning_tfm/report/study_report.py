@@ -112,9 +112,9 @@ def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> t
     """Look at the requested runs: the course with the next request, and what is still open, in words."""
     assert course.asked is not None, "there is something to look at"
     wanted = course.asked
-    cells = with_sentences(read_cells(study, root, course.looked(wanted)))
+    cells = with_sentences(read_cells(study, root, course.after_look(wanted)))
     finished = {row: [seed for seed in taken if (row, seed) in cells.filled] for row, taken in wanted.items()}
-    course = course.looked(finished)
+    course = course.after_look(finished)
     summary = summarise(replace(cells, course=course))
     course = next_course(course, summary, wanted, seeds)
     still, hopeless = open_rows(summary), futile_rows(summary)

@@ -27,7 +27,7 @@ def with_score(record: RunRecord, score: Score | Missing | None) -> RunRecord | 
     return record if own == score else replace(record, scores=record.scores | {"dev": score})
 
 
-def as_scored(record: RunRecord, score: Score | Missing | None, evaluation: str) -> RunRecord | Missing:
+def under_evaluation(record: RunRecord, score: Score | Missing | None, evaluation: str) -> RunRecord | Missing:
     """As `with_score`, where it is of this evaluation; else why there is none."""
     whole = with_score(record, score)
     return whole if isinstance(whole, Missing) or whole.scored_by(evaluation) else Missing(OTHERWISE)
@@ -47,10 +47,10 @@ def _alike(ours: Score, theirs: Score) -> bool:
     return ours.tokens == theirs.tokens and math.isclose(ours.nll, theirs.nll, rel_tol=1e-5)
 
 
-def read_as_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
+def read_under_evaluation(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
     """The record with a dev score of this evaluation; else why there is none."""
     record, later = read_record(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
-    return record if isinstance(record, Missing) else as_scored(record, later, evaluation)
+    return record if isinstance(record, Missing) else under_evaluation(record, later, evaluation)
 
 
 def without_other_test(record: RunRecord, evaluation: str) -> RunRecord:

@@ -26,7 +26,7 @@ from lightning_tfm.runs.result import attempt_provenance, record_of
 from lightning_tfm.runs.resume import find_start
 from lightning_tfm.runs.samples import Samples
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
-from lightning_tfm.runs.weights import averaged
+from lightning_tfm.runs.weights import average_weights
 from lightning_tfm.study.user_classes import whole_modules
 from lightning_tfm.sums import signed
 from lightning_tfm.training.async_checkpoint import Writer
@@ -129,7 +129,7 @@ class Run:
             weights.append("average")
         for which in weights:
             if which == "average":
-                module.transformer.load_state_dict(averaged(self.folder, self.experiment))
+                module.transformer.load_state_dict(average_weights(self.folder, self.experiment))
             how = replace(self.experiment.evaluation, weights=which)
             for name, split_name in splits.items():
                 if split_name and (name != "long" or which == self.experiment.evaluation.weights):

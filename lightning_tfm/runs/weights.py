@@ -15,10 +15,10 @@ from lightning_tfm.training.weight_files import load
 
 def weights_to_score(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
     """Those that the evaluation of `e` requires. Raises UserError, DamagedFile."""
-    return averaged(folder, e) if e.evaluation.weights == "average" else last(folder, e)
+    return average_weights(folder, e) if e.evaluation.weights == "average" else last(folder, e)
 
 
-def averaged(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
+def average_weights(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
     """The mean of all snapshots. Raises UserError where there are none, and naming one that is missing or damaged."""
     t = e.training
     steps = EventSchedule(t.steps, 1, 1, 1, t.average_last, t.average_every).snapshot_steps()

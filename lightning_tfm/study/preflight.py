@@ -53,7 +53,7 @@ def check_one_machine(hardware: Hardware) -> None:
         )
 
 
-def check_asked(experiment: Experiment, verb: str) -> None:
+def check_not_defaults(experiment: Experiment, verb: str) -> None:
     """Nothing but the defaults, which do not train: the paper's 37,000 pieces on the built-in corpus."""
     if experiment.data == Data():
         raise UserError(NOTHING.get(verb, NOTHING["fit"]).format(verb=verb))

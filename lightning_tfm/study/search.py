@@ -77,7 +77,7 @@ class Search(Study):
         first = self._cell(BASE, {p.name: value_of(self.base, p.name) for p in self.space})
         return [first, *(point for point in points if point.training_hash != first.training_hash)]
 
-    def refused(self) -> int:
+    def refused_points(self) -> int:
         """How many points of a grid do not keep the limits."""
         return self._points()[1]
 
@@ -187,7 +187,7 @@ class Search(Study):
         later = {key: getattr(self, key) for key in ("seeds", "ties", "validate_every", "prune_in_warmup")}
         return plain | {key: getattr(self, key) for key in same} | self._later(later)
 
-    def joined(self, old: Self, path: Path) -> Self:
+    def with_earlier(self, old: Self, path: Path) -> Self:
         if self.trials < old.trials:
             raise UserError(
                 f"{path}: the search already has {old.trials} trials, more than the {self.trials} requested"

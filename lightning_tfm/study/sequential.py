@@ -100,7 +100,7 @@ class Course:
             return NOT_ASKED
         return "waits for the next interim analysis" if self.looks else None
 
-    def looked(self, finished: Mapping[str, Sequence[int]]) -> "Course":
+    def after_look(self, finished: Mapping[str, Sequence[int]]) -> "Course":
         """After one more look at these seeds, with no decision yet about what comes next."""
         wanted = self.asked or {}
         taken = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in wanted.items()}
@@ -176,7 +176,7 @@ def seeds_of(course: Course, study: Ablation, where: Path) -> list[int]:
     return list(course.seeds) or following_seeds(taken, course.plan.budget)
 
 
-def asked_cells(study: Study, root: Path) -> list[Cell]:
+def planned_cells(study: Study, root: Path) -> list[Cell]:
     """The cells that are known beforehand; where seeds are added by looks, those requested. Raises UserError.
 
     A row that is closed early gets fewer seeds than others.

@@ -165,7 +165,7 @@ class Study(Kept, ABC):
         return [f"the text data.{role}={getattr(self.base.data, role)} has changed" for role in roles]
 
     @abstractmethod
-    def joined(self, old: Self, path: Path) -> Self:
+    def with_earlier(self, old: Self, path: Path) -> Self:
         """This study with what study.json (`path`) held before, `old`. Raises UserError if that is another study."""
 
 
@@ -325,7 +325,7 @@ class Ablation(Study):
                 twins[row.name] = name
         return {row.name: twins[row.name] for row in self.every_row if row.name in twins}
 
-    def as_trained(self, row: Row, keys: Iterable[str]) -> dict[str, Any]:
+    def trained_values(self, row: Row, keys: Iterable[str]) -> dict[str, Any]:
         """Values of these fields in the row's runs, a miniature's at its own sizes. Raises UserError."""
         return {key: value_of(self.exact(row), key) for key in keys}
 
@@ -366,7 +366,7 @@ class Ablation(Study):
             }
         )
 
-    def joined(self, old: Self, path: Path) -> Self:
+    def with_earlier(self, old: Self, path: Path) -> Self:
         before, after = (_without_seed(to_dict(study.base)) for study in (old, self))
         other = differences(before, after, "the study has") + self._other_texts(old)
         changed = other_rows(self.rows, old.rows)

@@ -36,7 +36,7 @@ def save(study: AnyStudy, root: Path) -> AnyStudy:
     path = file_of(root, study.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(".study.lock")):
-        study = joined(study, root)
+        study = with_saved(study, root)
         write_atomic(path, to_json(study.to_plain()))
     return study
 
@@ -50,10 +50,10 @@ def amend(root: Path, name: str, change: Callable[[Study], AnyStudy]) -> AnyStud
     return study
 
 
-def joined(study: AnyStudy, root: Path) -> AnyStudy:
+def with_saved(study: AnyStudy, root: Path) -> AnyStudy:
     """`study` with what study.json already holds: what `save` would write. Raises UserError as `save` does."""
     path = file_of(root, study.name)
-    return study.joined(load_as(type(study), root, study.name), path) if path.exists() else study
+    return study.with_earlier(load_as(type(study), root, study.name), path) if path.exists() else study
 
 
 def load(root: Path, name: str) -> Study:

@@ -54,7 +54,7 @@ def suggestion(key: str, valid: Iterable[str]) -> str:
     return INSTEAD.get(word, "none is like it; --help all lists them")
 
 
-def meant_verb(word: str, valid: Iterable[str]) -> str:
+def nearest_verb(word: str, valid: Iterable[str]) -> str:
     """A clause that names the command a wrong word may mean."""
     return next((verb for words, verb in VERBS.items() if word in words.split()), "") or nearest(word, valid)
 

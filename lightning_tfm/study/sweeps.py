@@ -170,7 +170,7 @@ class Sweep:
     metric: str = "dev/ppl"
     """what W&B sorts its runs by; a table tests all that its runs are scored by regardless"""
 
-    def crossed(self, rows: list[Row]) -> list[Row]:
+    def factor_rows(self, rows: list[Row]) -> list[Row]:
         """The rows with every combination of the factors, base first: what a table of the file holds."""
         if not self.factors:
             return rows

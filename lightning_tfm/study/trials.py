@@ -142,7 +142,7 @@ def best(trials: Sequence[Trial], objectives: Mapping[str, str]) -> list[str]:
     ]
 
 
-def gained(search: Search, trials: Sequence[Trial], leading: Sequence[str]) -> list[str]:
+def gain_lines(search: Search, trials: Sequence[Trial], leading: Sequence[str]) -> list[str]:
     """What the `leading` trials gained over base, in words."""
     by_trial = {t.trial: list(t.values.values()) for t in trials}
     values = {name: [v for v in own if v is not None] for name, own in by_trial.items() if None not in own}

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from lightning_tfm.user_code.statements import CALLED, DEFINES, Chain, Statement, canonical, shortened
+from lightning_tfm.user_code.statements import CALLED, DEFINES, Chain, Statement, canonical, shorten
 
 Reader = Callable[[str], tuple[Statement, ...] | bytes | None]
 """module -> its statements, the bytes of one that is no Python source, None where it is not the user's"""
@@ -122,7 +122,7 @@ class Slice:
                 self._choose(module, place)
             for target in (target for own, target in statement.imports if own == name):
                 if statement.is_import:
-                    self.aliases.setdefault(module, set()).add(f"{name} = {shortened(target)}")
+                    self.aliases.setdefault(module, set()).add(f"{name} = {shorten(target)}")
                 self._follow(target, rest)
         if bound or (not outside and hasattr(builtins, name)):
             return

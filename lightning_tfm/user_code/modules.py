@@ -34,7 +34,7 @@ def see_working_directory() -> None:
         sys.path.insert(0, str(Path.cwd()))
 
 
-def reached(names: Iterable[str]) -> dict[str, bytes]:
+def reachable_sources(names: Iterable[str]) -> dict[str, bytes]:
     """Module -> its file, for the user's modules that the imported modules `names` import, and so on; in order.
 
     Without `names` themselves. Importing a.b.c runs a and a.b, which count too; the packages around `names` count
@@ -103,7 +103,7 @@ def _reader(start: Collection[str]) -> Reader:
 def source_digest(cls: type) -> str:
     """sha256 of the module of an imported class, and of what of the user's own that imports."""
     digest = hashlib.sha256(inspect.getsource(sys.modules[cls.__module__]).encode())
-    for name, source in reached([cls.__module__]).items():
+    for name, source in reachable_sources([cls.__module__]).items():
         digest.update(name.encode() + b"\0" + source)
     return digest.hexdigest()
 
@@ -111,11 +111,11 @@ def source_digest(cls: type) -> str:
 def variables_read(paths: Iterable[str]) -> list[str]:
     """For the list `inexact` of a run's record: environment variables that classes at these import paths read.
 
-    By their names, or by the expressions that make them, in the modules that `reached` sees.
+    By their names, or by the expressions that make them, in the modules that `reachable_sources` sees.
     """
     names = {path.rpartition(".")[0] for path in paths} & sys.modules.keys()
     files = [Path(sys.modules[name].__file__ or "") for name in names]
-    sources = [file.read_bytes() for file in files if file.suffix == ".py"] + [*reached(names).values()]
+    sources = [file.read_bytes() for file in files if file.suffix == ".py"] + [*reachable_sources(names).values()]
     read = {name for source in sources for node in ast.walk(ast.parse(source)) for name in _variable(node)}
     text = "your own class reads the environment variable {}, whose value is not part of the run's name"
     return [text.format(name) for name in sorted(read)]

@@ -177,7 +177,7 @@ def _above(package: str, level: int) -> list[str]:
     return package.split(".")[: len(package.split(".")) + 1 - level] if level else []
 
 
-def shortened(target: str) -> str:
+def shorten(target: str) -> str:
     """A dotted name; of ours without the modules between."""
     return f"{OURS}.{target.rpartition('.')[2]}" if target.startswith(f"{OURS}.") else target
 
@@ -189,7 +189,7 @@ def canonical(value: Any) -> str:
     if isinstance(value, ast.Attribute) and _root(value) == OURS:
         return f"Name(id='{OURS}.{value.attr}')"
     if isinstance(value, ast.alias):
-        return f"alias({shortened(value.name)!r}, {value.asname!r})"
+        return f"alias({shorten(value.name)!r}, {value.asname!r})"
     if isinstance(value, ast.ImportFrom) and (value.module or "").startswith(OURS):
         return f"ImportFrom({OURS!r}, {canonical(value.names)})"
     if not isinstance(value, ast.AST):

@@ -17,7 +17,7 @@ from lightning_tfm.metrics import METRICS, PPL, Metric, paper_metrics
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.process_id import Owner
 from lightning_tfm.runs.record import Missing, RunRecord, Score, Seconds
-from lightning_tfm.runs.rescored import as_scored, read_later, without_other_test
+from lightning_tfm.runs.rescored import read_later, under_evaluation, without_other_test
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, Study
@@ -193,8 +193,8 @@ class Watch:
         """The study with these cells, and those that its queue has lost, as its runs are now."""
         there = {(s.cell.row, s.cell.seed) for s in states}
         states = [*states, *(CellState(cell) for cell in self._linked_cells() if (cell.row, cell.seed) not in there)]
-        runs = {run.training_hash: self._state_as_scored(run) for s in states for run in s.cell.runs}
-        cells = [_held_against(s, [runs[run.training_hash] for run in s.cell.runs], self.study) for s in states]
+        runs = {run.training_hash: self._state_under_evaluation(run) for s in states for run in s.cell.runs}
+        cells = [_with_runs(s, [runs[run.training_hash] for run in s.cell.runs], self.study) for s in states]
         took = _took(cells, runs)
         runs = {name: run.after(took) for name, run in runs.items()}
         running = [_running(s, runs, took) for s in cells if s.state == "running"]
@@ -232,7 +232,7 @@ class Watch:
             self._links = [cell for cell in cells if (cell.row, str(cell.seed)) in there]
         return self._links
 
-    def _state_as_scored(self, cell: Cell) -> RunState:
+    def _state_under_evaluation(self, cell: Cell) -> RunState:
         """A run with the scores of the study's own evaluation, which may have come later than the run; damaged where
         they are."""
         run = self.runs[cell.training_hash]
@@ -252,7 +252,7 @@ class Watch:
         if (record := without_other_test(run.record, test)) is not run.record:
             run = replace(run, record=record)
         score = self._score(folder.scores(evaluation) / f"{self.study.base.data.dev}.json")
-        scored = as_scored(record, score, evaluation)
+        scored = under_evaluation(record, score, evaluation)
         if not record.scored_by(evaluation):
             if record.data.dev not in ("", text):
                 run = replace(run, text=text[:16], best_ppl=None, curve=())
@@ -262,7 +262,7 @@ class Watch:
         return run if scored is record else replace(run, record=scored, ppl=scored.scores["dev"].ppl)
 
 
-def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> CellState:
+def _with_runs(s: CellState, runs: list[RunState], study: Study | None) -> CellState:
     """A cell's state with what its runs show, whose word is the same where no queue is known: a finished run that was
     removed waits, and one that failed is failed, whether or not a queue will have it tried again."""
     words = [run.state for run in runs]

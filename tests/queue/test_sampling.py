@@ -19,7 +19,7 @@ from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.results import importances, report
-from lightning_tfm.queue.searches.sampling import SearchTrials, optuna_params, stopped_in_warmup
+from lightning_tfm.queue.searches.sampling import SearchTrials, optuna_params, warmup_line
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.queue.storages.join import join
 from lightning_tfm.queue.storages.open import make_queue, open_queue
@@ -160,9 +160,9 @@ def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, ki
     pruned = [s for s in states if s.state == "pruned"]
     assert [s.cell.change["training.lr_factor"] for s in pruned] == [5.0, 6.0] and len(states) == 4
     queue = open_queue(tmp_path, "s", storage)
-    line = stopped_in_warmup(replace(made, prune_in_warmup=False), queue)
+    line = warmup_line(replace(made, prune_in_warmup=False), queue)
     assert line.startswith(f"s: {', '.join(s.cell.row for s in pruned)}: stopped inside the warm-up by the rule of an")
-    assert stopped_in_warmup(made, queue) == "", "they were asked to be"
+    assert warmup_line(made, queue) == "", "they were asked to be"
     report(made, tmp_path, storage)
     for state in pruned:
         folder = RunFolder(tmp_path, state.cell.training_hash)

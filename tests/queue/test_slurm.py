@@ -252,7 +252,7 @@ def test_the_state_of_jobs_is_asked_of_squeue(tmp_path: Path, monkeypatch) -> No
 @pytest.mark.alone
 @pytest.mark.long
 def test_a_submitted_job_runs_the_verb_work(tmp_path: Path) -> None:
-    (job,) = Slurm(minutes=5).submitted("nothing", ["nothing", "--out", str(tmp_path)], tmp_path, cluster="local")
+    (job,) = Slurm(minutes=5).submitit_jobs("nothing", ["nothing", "--out", str(tmp_path)], tmp_path, cluster="local")
     wait_for(job.done, pause=0.2)
     with pytest.raises(Exception, match="exit code 2"):
         job.result()

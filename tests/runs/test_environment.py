@@ -23,7 +23,7 @@ from lightning_tfm.runs import rng_check
 from lightning_tfm.runs.divergence import Divergence, Undefined, diverged
 from lightning_tfm.runs.environment import inexact
 from lightning_tfm.runs.process import threads
-from lightning_tfm.runs.process.threads import FAR, asked_threads, check_cores, wait_quietly, waiting
+from lightning_tfm.runs.process.threads import FAR, check_cores, threads_of, wait_quietly, waiting
 from lightning_tfm.runs.record import without_folders
 from lightning_tfm.runs.result import run_flops
 from tests.helpers.tiny import experiment, write_corpus
@@ -125,8 +125,8 @@ def test_what_is_no_number_and_what_is_far_beyond_the_cores_is_refused(monkeypat
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     with pytest.raises(UserError, match="OMP_NUM_THREADS='many'"):
-        asked_threads(Hardware())
-    assert asked_threads(Hardware(threads=2)) == 2
+        threads_of(Hardware())
+    assert threads_of(Hardware(threads=2)) == 2
     monkeypatch.setenv("OMP_NUM_THREADS", str(4 * FAR + 1))
     with pytest.raises(UserError, match="OMP_NUM_THREADS=33: this machine has 4 cores"):
         check_cores(Hardware())

@@ -12,7 +12,7 @@ from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.storages.backends import find_storage
-from lightning_tfm.queue.time_estimate import Pace, measured_pace, text
+from lightning_tfm.queue.time_estimate import Pace, pace_of, text
 from lightning_tfm.queue.worker_options import EARLIER, FILE, command_line
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Seconds, to_plain
@@ -172,7 +172,7 @@ def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_p
         made = record_of(experiment, Fingerprints("t", "d"), seconds=seconds)
         attempt = RunFolder(tmp_path, made.training_hash).claim()
         attempt.write_json(attempt.folder.result, to_plain(made))
-    pace = measured_pace(tmp_path)
+    pace = pace_of(tmp_path)
     assert pace is not None and str(pace) == "as 10 finished runs here took"
     for steps in (500, 4000):
         assert pace.seconds(cost(steps)) == pytest.approx(4 + cost(steps) / 1e12)

@@ -240,7 +240,7 @@ def test_each_trial_has_its_own_value_and_points_that_do_not_come_out_are_left_o
         (8, 256): 32,
         (8, 512): 64,
     }
-    assert {model.d_ff for model in found.values()} == {1024} and made.refused() == 2
+    assert {model.d_ff for model in found.values()} == {1024} and made.refused_points() == 2
     assert "model.d_k should be model.d_model / model.h with model.d_model 256, model.h 24" in made.misses(
         {"model.h": 24, "model.d_model": 256}
     )

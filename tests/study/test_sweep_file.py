@@ -75,20 +75,20 @@ def test_fields_with_several_values_are_rows_of_all_combinations(tmp_path):
     sweep = read(tmp_path, text)
     assert sweep.factors == {"training.warmup": [40, 80], "model.norm": ["post", "pre"]}
     assert sweep.arguments == ["--config", "experiments/miniature.yaml"]
-    rows = sweep.crossed([all_rows()[name] for name in sweep.rows])
+    rows = sweep.factor_rows([all_rows()[name] for name in sweep.rows])
     names = [f"{w}, {n}" for w in ("warmup=40", "warmup=80") for n in ("norm=post", "norm=pre")]
     assert [row.name for row in rows] == ["base", *names, *(f"A-h1, {name}" for name in names)]
     assert rows[-1].change == all_rows()["A-h1"].change | {"training.warmup": 80, "model.norm": "pre"}
     assert not rows[0].change and rows[0].paper.ppl is None, "the numbers of the paper are not of these rows"
     alone = read(tmp_path, text.replace("  row: {values: [base, A-h1]}\n", ""))
-    assert [row.name for row in alone.crossed([])] == ["base", *names]
+    assert [row.name for row in alone.factor_rows([])] == ["base", *names]
     assert not is_search(read_yaml(tmp_path / "sweep.yaml"))
     one_seed = text.replace("seed: {values: [1, 2]}", "seed: {value: 1}").replace("  row: {values: [base, A-h1]}\n", "")
     (tmp_path / "sweep.yaml").write_text(one_seed)
     assert is_search(read_yaml(tmp_path / "sweep.yaml")), "one seed: the points of a search's grid"
     both = read(tmp_path, GOOD.replace("training.warmup: {value: 40}", "model.h: {values: [2, 4]}"))
     with pytest.raises(UserError, match=r"row 'A-h1' changes model\.h already"):
-        both.crossed([all_rows()["A-h1"]])
+        both.factor_rows([all_rows()["A-h1"]])
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_words_of_a_study_stand_beside_its_sweep_file_and_name_no_run(tmp_path):
 
 def test_labels_go_with_the_combinations_of_a_row(tmp_path):
     sweep = read(tmp_path, GOOD.replace("{value: 40}", "{values: [40, 80]}"))
-    rows = sweep.crossed([all_rows()[name] for name in sweep.rows])
+    rows = sweep.factor_rows([all_rows()[name] for name in sweep.rows])
     assert {row.name: row.label for row in rows if row.label} == {
         f"A-h1, warmup={n}": f"one head, warmup={n}" for n in (40, 80)
     }

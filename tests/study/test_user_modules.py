@@ -15,7 +15,7 @@ from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as, save
 from lightning_tfm.study.user_classes import own_classes, user_classes, whole_modules
-from lightning_tfm.user_code.modules import reached, variables_read
+from lightning_tfm.user_code.modules import reachable_sources, variables_read
 
 TOPS = count()
 NOT_PRINTED = Paper(None, None, None)
@@ -92,7 +92,7 @@ def test_cycles_end_and_nothing_is_imported_for_it(made) -> None:
     }
     top = made(files)
     assert identity(top) == identity(top)
-    assert list(reached([f"{top}.mine"])) == [f"{top}", f"{top}.a", f"{top}.b"]
+    assert list(reachable_sources([f"{top}.mine"])) == [f"{top}", f"{top}.a", f"{top}.b"]
     assert f"{top}.a" not in sys.modules and f"{top}.b" not in sys.modules
 
 
@@ -322,7 +322,7 @@ def test_a_helper_that_lies_among_the_installed_packages_enters(tmp_path: Path, 
     base = Experiment()
     mine = replace(base, model=replace(base.model, feed_forward=f"{name}.Mine"))
     before = user_classes(mine)
-    assert list(reached([name])) == [f"{name}_helper"]
+    assert list(reachable_sources([name])) == [f"{name}_helper"]
     (folder / f"{name}_helper.py").write_text("x = 2\n")
     assert user_classes(mine) != before
 

@@ -23,7 +23,7 @@ from lightning_tfm.inference.load import Trained
 from lightning_tfm.report.records import FilledCell, collect_cells, read_cells, with_sentences
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing
-from lightning_tfm.runs.weights import averaged, last
+from lightning_tfm.runs.weights import average_weights, last
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation
@@ -106,7 +106,7 @@ def held(run: Path) -> dict[str, torch.Tensor]:
     """The weights that inference takes."""
     folder = RunFolder(run.parents[1], run.name)
     e = experiment_of(folder)
-    both = {"last": last(folder, e), "average": averaged(folder, e)}
+    both = {"last": last(folder, e), "average": average_weights(folder, e)}
     return {f"{which}.{name}": value for which, found in both.items() for name, value in found.items()}
 
 

@@ -14,7 +14,7 @@ from lightning_tfm.runs.folder import RunFolder, run_folders
 from lightning_tfm.runs.process.threads import check_cores
 from lightning_tfm.runs.record import Measure
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.preflight import check_asked, check_scoring
+from lightning_tfm.study.preflight import check_not_defaults, check_scoring
 from lightning_tfm.study.settings import Settings, check_experiment
 from lightning_tfm.study.user_classes import user_classes
 
@@ -105,7 +105,7 @@ def find(
     check_scoring(settings.experiment.evaluation)
     run = settings.verb["run"]
     if run is None:
-        check_asked(settings.base, verb)
+        check_not_defaults(settings.base, verb)
         return (*_by_configuration(settings), settings)
 
     from lightning_tfm.inference.find import experiment_of, find_trained

@@ -43,12 +43,12 @@ def carry_out(
 def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[CellState] | None, bool]":
     from lightning_tfm.queue.launch import work
     from lightning_tfm.queue.searches.results import report
-    from lightning_tfm.queue.searches.sampling import stopped_in_warmup
+    from lightning_tfm.queue.searches.sampling import warmup_line
     from lightning_tfm.queue.storages.open import has_queue, open_queue
     from lightning_tfm.report.searches.search_report import make
 
     if has_queue(root, search.name, resources.storage):
-        if line := stopped_in_warmup(search, open_queue(root, search.name, resources.storage)):
+        if line := warmup_line(search, open_queue(root, search.name, resources.storage)):
             say(line)
     try:
         states = work(search, search.cells(), root, resources, start=True)

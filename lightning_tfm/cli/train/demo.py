@@ -10,7 +10,7 @@ from lightning_tfm.cli.arguments import make_parser, parse, parse_plain, progres
 from lightning_tfm.cli.collect import collect_study
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.study_options import add_options
-from lightning_tfm.cli.train.sweep import asked_table
+from lightning_tfm.cli.train.sweep import table_from
 from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.queue.worker_options import remember
@@ -64,7 +64,7 @@ def _demo(out: str, began: float) -> int:
     own_options = ["--workers", "1", "--trainer.threads", "1"]  # more threads slow a model this small down
     settings = parse(own, ["--config", EXPERIMENT, *own_options, "--out", out])
     resources = make_resources(settings.verb, settings.hardware)
-    study = asked_table(settings, NAME, [find_row(settings.rows, "base")], [settings.base.training.seed])
+    study = table_from(settings, NAME, [find_row(settings.rows, "base")], [settings.base.training.seed])
 
     from lightning_tfm.queue.prepare_data_rows import on_this_machine
 

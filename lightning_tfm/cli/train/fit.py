@@ -22,7 +22,7 @@ from lightning_tfm.runs.process.attempt import run_attempt
 from lightning_tfm.runs.process.forking import by_torchrun, exit_on_signals, fork, let_come
 from lightning_tfm.runs.process.threads import check_cores
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.study.preflight import check_asked, check_one_machine, check_trainable
+from lightning_tfm.study.preflight import check_not_defaults, check_one_machine, check_trainable
 from lightning_tfm.study.user_classes import user_classes
 
 
@@ -46,7 +46,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_accelerator(hardware, exact.training.precision)
     check_cores(hardware)
     classes = user_classes(settings.experiment)
-    check_asked(settings.base, verb)
+    check_not_defaults(settings.base, verb)
 
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.data.sources.length_buckets import check_reach

@@ -15,8 +15,8 @@ from lightning_tfm.cli.study_options import (
     scales_of,
 )
 from lightning_tfm.cli.terminal import fit_width
-from lightning_tfm.cli.train.sweep import add_table_options, asked_cells, asked_table, asked_tuning
-from lightning_tfm.cli.train.tune import add_search_options, asked_search, pruning
+from lightning_tfm.cli.train.sweep import add_table_options, rows_and_seeds, table_from, tuning_from
+from lightning_tfm.cli.train.tune import add_search_options, pruning, search_from
 from lightning_tfm.errors import NotHere, UserError
 from lightning_tfm.gone import refuse
 from lightning_tfm.queue.resources import Resources, make_resources
@@ -72,7 +72,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
             raise UserError(f"--scales={options['scales']}: {sweep.path} is a search; a scaling study compares rows")
         if options["tune"]:
             raise UserError(f"--tune={options['tune']}: {sweep.path} is a search, which finds its best value itself")
-        study = asked_search(settings, sweep, resources)
+        study = search_from(settings, sweep, resources)
         from lightning_tfm.queue import time_estimate
         from lightning_tfm.queue.prepare_data_rows import on_this_machine
 
@@ -91,11 +91,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
                 raise UserError(
                     f"--{option}={options[option]}: {sweep.path} is a table: all its rows run, to their end"
                 )
-        rows, seeds = asked_cells(sweep, settings)
+        rows, seeds = rows_and_seeds(sweep, settings)
         for line in solved_lines(settings.base, rows):
             print(line)
-        study = asked_table(settings, name_at(options["name"] or sweep.name, scales), rows, seeds)
-        tuning = asked_tuning(settings, study)
+        study = table_from(settings, name_at(options["name"] or sweep.name, scales), rows, seeds)
+        tuning = tuning_from(settings, study)
 
         from lightning_tfm.queue import time_estimate
         from lightning_tfm.queue.prepare_data_rows import on_this_machine
@@ -111,7 +111,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         if tuning is not None:
             tried = replace(study, name=f"{study.name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
             cells = tried.cells() + cells
-    pace = time_estimate.Pace(options["rate"]) if options["rate"] else time_estimate.measured_pace(settings.out)
+    pace = time_estimate.Pace(options["rate"]) if options["rate"] else time_estimate.pace_of(settings.out)
     at_once = resources.workers * (resources.cluster.jobs if resources.cluster else 1)
     factor = time_estimate.longer(study.base.scaled(), study.V, options["pieces"])
     cells, coming = [replace(cell, cost=cell.cost * factor) for cell in cells], [cost * factor for cost in coming]

@@ -74,15 +74,15 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if sweep.metric != Sweep.metric:
         about = "is only for W&B; the table tests all that its runs are scored by regardless"
         print(f"{sweep.path}: metric {sweep.metric} {about}", file=sys.stderr)
-    rows, seeds = asked_cells(sweep, settings)
+    rows, seeds = rows_and_seeds(sweep, settings)
     for line in solved_lines(settings.base, rows):
         print(line, file=sys.stderr)
     check_reference(settings.verb["reference"], rows)
     resources = make_resources(settings.verb, settings.hardware)
     precision = settings.base.training.precision
     check_precisions((row.change.get("training.precision", precision) for row in rows), resources)
-    study = asked_table(settings, name_at(options["name"] or sweep.name, scales), rows, seeds)
-    tuning = asked_tuning(settings, study)
+    study = table_from(settings, name_at(options["name"] or sweep.name, scales), rows, seeds)
+    tuning = tuning_from(settings, study)
     check_start(resources, folder_of(settings.out, study.name))
     with resumable(settings.out, study.name, verb, argv, jobs=resources.cluster is not None):
         return _run(settings, sweep, study, tuning, resources)
@@ -121,14 +121,14 @@ def add_table_options(parser: Parser) -> None:
     group.add_argument("--tune-seeds", help=text)
 
 
-def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
+def rows_and_seeds(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
     """Rows, laid on base, and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': a study takes its rows from {sweep.path}; for one row use fit")
     rows = [find_row(settings.rows, name) for name in sweep.rows]
     if settings.verb["only"] is not None:
         rows = only(sweep, rows, settings.verb["only"])
-    rows = sweep.crossed(rows)
+    rows = sweep.factor_rows(rows)
     if settings.verb["smoke"]:
         rows = [smoke_row(row, settings.base) for row in rows]
     text = settings.verb["seeds"]
@@ -156,14 +156,14 @@ def only(sweep: Sweep, rows: list[Row], text: str) -> list[Row]:
     return [row for row in rows if row.name in (*names, base_of(rows))]
 
 
-def asked_table(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> Ablation:
+def table_from(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> Ablation:
     """The requested study; its text is not prepared yet. Raises UserError."""
     if file_of(settings.out, name).is_file():
         rows = without_hidden(rows, load_as(Ablation, settings.out, name))
     return Ablation(name=name, base=settings.base, rows=rows, seeds=seeds, prints=Fingerprints("", ""), V=1, store="")
 
 
-def asked_tuning(settings: Settings, study: Ablation) -> Tuning | None:
+def tuning_from(settings: Settings, study: Ablation) -> Tuning | None:
     """What --tune requests for a study, checked. Raises UserError."""
     options, root = settings.verb, settings.out
     if not options["tune"]:
@@ -204,7 +204,7 @@ def _run(settings: Settings, sweep: Sweep, study: Ablation, tuning: Tuning | Non
 
 def say_kept(study: Ablation, sweep: Sweep, settings: Settings) -> None:
     """Name the rows that a table keeps though its sweep file lacks them, and those that are hidden."""
-    named = {row.name for row in sweep.crossed([find_row(settings.rows, row) for row in sweep.rows])}
+    named = {row.name for row in sweep.factor_rows([find_row(settings.rows, row) for row in sweep.rows])}
     if kept := [row.name for row in study.rows if row.name not in named]:
         hide = with_out(f"lightning-tfm study hide {study.name} {shlex.quote(kept[0])}", settings.out)
         them = "them" if kept[1:] else "it"

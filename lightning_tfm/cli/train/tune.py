@@ -48,7 +48,7 @@ def main(verb: str, argv: Sequence[str], file: SearchFile | None = None) -> int:
         return _run(settings, sweep, resources)
 
 
-def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> Search:
+def search_from(settings: Settings, file: SearchFile, resources: Resources) -> Search:
     """The requested search, checked; the data are not read yet. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': a search starts from its experiment file, not from a row")
@@ -122,13 +122,13 @@ def add_search_options(parser: Parser) -> None:
 
 
 def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
-    search = asked_search(settings, file, resources)
+    search = search_from(settings, file, resources)
 
     from lightning_tfm.queue.prepare_data_rows import on_this_machine
 
     check_start(resources, folder_of(settings.out, search.name))
     search = save(on_this_machine(search, settings.out, progress_of(search.name)), settings.out)
-    for line in introduction(file, search, len(search.cells()), search.refused()):
+    for line in introduction(file, search, len(search.cells()), search.refused_points()):
         print(line, file=sys.stderr)
     return carry_out(search, settings.out, resources, settings.verb, search.cells())
 

@@ -22,7 +22,7 @@ from lightning_tfm.study.command import fit_command, with_out
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import value_of
 from lightning_tfm.study.study_file import folder_of
-from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
+from lightning_tfm.study.trials import STATES, Importance, Trial, best, gain_lines
 
 TEST = "best-sweep.yaml"
 """sweep file that tests the best trials as rows"""
@@ -154,7 +154,7 @@ def _summary(search: Search, trials: list[Trial], refused: int, chosen: dict[Pat
         lines.append(f"{trial.trial}: {scores} with {change} -> {path}")
     if not chosen:
         lines.append("no finished trial is within the limits" if search.constraints else "no finished trial")
-    return lines + gained(search, trials, [t.trial for t in chosen.values()])
+    return lines + gain_lines(search, trials, [t.trial for t in chosen.values()])
 
 
 def importances(search: Search, trials: list[FrozenTrial]) -> list[Importance]:

@@ -79,7 +79,7 @@ def _of_table(table: Ablation) -> Callable[[Cell], Params]:
     fields = list(dict.fromkeys(key for change in changes.values() for key in change))
     base = {key: value_of(table.base, key) for key in fields}
     rows = {name: {"row": name} | base | change for name, change in changes.items()}
-    values = {key: _different([row[key] for row in rows.values()]) for key in ("row", *fields)}
+    values = {key: _each_once([row[key] for row in rows.values()]) for key in ("row", *fields)}
     told: dict[str, BaseDistribution] = {key: CategoricalDistribution(choices) for key, choices in values.items()}
     told["seed"] = CategoricalDistribution(table.seeds or [0])
 
@@ -89,7 +89,7 @@ def _of_table(table: Ablation) -> Callable[[Cell], Params]:
     return of
 
 
-def _different(values: list[Any]) -> list[Any]:
+def _each_once(values: list[Any]) -> list[Any]:
     """Each once, in order; 1 and True are two."""
     return list({repr(value): value for value in values}.values())
 
@@ -184,12 +184,12 @@ class SearchTrials(Trials):
             limits = ", ".join(f"{name} ≤ {limit:,.0f}" for name, limit in self.search.constraints.items())
             why = f"keeps the limits ({limits})" if limits else "gives whole sizes where they are tied"
             raise UserError(f"study '{self.search.name}': no point of its space {why}")
-        if self._untried() == []:
+        if self._points_left() == []:
             self.queue.note(EXHAUSTED, True)
             return None
         return self.queue.begin(self._fill)
 
-    def _untried(self) -> list[dict[str, Any]] | None:
+    def _points_left(self) -> list[dict[str, Any]] | None:
         """Points that the study does not have yet; None where they cannot be listed."""
         if self._points is None:
             return None
@@ -200,7 +200,7 @@ class SearchTrials(Trials):
         sampler = make_sampler(self.search.sampler, self.search.seed, number)
         study = self.queue.study(sampler, make_pruner(self.search, self.first_validation))
         study.get_trials(deepcopy=False)  # Optuna's cache over a database uses parameters of trials that it has read
-        left = self._untried() if self._repeats >= REPEATS else None
+        left = self._points_left() if self._repeats >= REPEATS else None
         if left:  # the sampler does not find a new one by itself
             self.queue.fix(trial_id, left[int(key("untried", self.search.seed, number)[0] % np.uint64(len(left)))])
         trial = optuna.Trial(study, trial_id)
@@ -238,11 +238,11 @@ class SearchTrials(Trials):
         for step, value in fresh.items():
             if not math.isnan(value) and self.queue.report(claim, step, value):
                 # asked within the warm-up, too: a rung keeps the first value that it is shown
-                if self._study.pruner.prune(self._study, self.queue.trial(claim)) and step >= self._judged_from(claim):
+                if self._study.pruner.prune(self._study, self.queue.trial(claim)) and step >= self._warmup_end(claim):
                     yield step
             reported.add(step)
 
-    def _judged_from(self, claim: Claim) -> int:
+    def _warmup_end(self, claim: Claim) -> int:
         """First step at which a trial may be stopped: before its own warm-up ends its rate is not yet its own."""
         return 0 if self.search.prune_in_warmup else self.search.experiment(claim.cell).scaled().training.warmup
 
@@ -284,7 +284,7 @@ class SearchTrials(Trials):
         return self.queue.study(RandomSampler(), make_pruner(self.search, self.first_validation))
 
 
-def stopped_in_warmup(search: Search, queue: Queue) -> str:
+def warmup_line(search: Search, queue: Queue) -> str:
     """A line where an earlier rule stopped trials of this search inside their own warm-up; empty where none was."""
     if search.prune_in_warmup:
         return ""

@@ -25,7 +25,7 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.schema import read_kept
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study_file import folder_of, load_as
-from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
+from lightning_tfm.study.trials import STATES, Importance, Trial, best, gain_lines
 from lightning_tfm.watch.run_state import Curve
 
 SCHEMA = 1
@@ -89,7 +89,7 @@ def of_trials(
                 space=search.space,
                 states={word: sum(line.state == word for line in lines) for word in STATES.values()},
                 best=leading,
-                gains=gained(search, lines, leading),
+                gains=gain_lines(search, lines, leading),
                 importance=importance,
                 trials=lines,
                 seeds=search.trial_seeds if len(search.trial_seeds) > 1 else None,

@@ -51,7 +51,7 @@ def waiting() -> str:
     return "asleep at once" if variables == ["OMP_WAIT_POLICY=PASSIVE"] else ", ".join(variables) or "they spin"
 
 
-def asked_threads(hardware: "Hardware") -> int:
+def threads_of(hardware: "Hardware") -> int:
     """CPU threads of each process as the user wants them: trainer.threads, else OMP_NUM_THREADS; 0: not set.
 
     Raises UserError if OMP_NUM_THREADS is not a number.
@@ -74,7 +74,7 @@ def check_cores(hardware: "Hardware", workers: int = 1) -> None:
                 f"memory; give at most {FAR * cores}"
                 + (", or 0 for one on each core or GPU" if name == "--workers" else "")
             )
-    threads = asked_threads(hardware)
+    threads = threads_of(hardware)
     if threads > FAR * cores:
         name = "trainer.threads" if hardware.threads else "OMP_NUM_THREADS"
         raise NotHere(

@@ -154,12 +154,12 @@ def test_the_next_look_asks_for_its_seeds_of_base_and_of_open_rows_with_results(
     words = {"base": "", "a": "reproduced", "b": "undecided", "c": "not testable"}
     made = summary([summary_row(name, word, base=name == "base") for name, word in words.items()])
     assert next_course(Course(late(3, 8), [Look(asked)], None), made, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
-    course = Course(linear(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
+    course = Course(linear(3, 4), [], asked).after_look(asked | {"b": [3, 1], "c": []})
     assert course.looks[-1].seeds["b"] == [1, 3]
     more = next_course(course, made, asked, [1, 2, 3, 4])
     assert more.asked == asked | {"base": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
-    assert next_course(more.looked(more.asked), made, more.asked, [1, 2, 3, 4]).asked is None
-    without_base = Course(linear(3, 4), [], asked).looked(asked | {"base": []})
+    assert next_course(more.after_look(more.asked), made, more.asked, [1, 2, 3, 4]).asked is None
+    without_base = Course(linear(3, 4), [], asked).after_look(asked | {"base": []})
     assert next_course(without_base, made, asked, [1, 2, 3, 4]).asked is None
 
 
