@@ -63,7 +63,7 @@ def browser() -> Iterator[Any]:
 
     from tests.helpers.browser import chromium
 
-    expect.set_options(timeout=60_000)
+    expect.set_options(timeout=120_000)
     with sync_playwright() as play:
         started = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield started

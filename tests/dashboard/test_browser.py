@@ -69,6 +69,7 @@ def new_page(browser):
 
     def new(width: int = 1280, **settings):
         pages.append(browser.new_page(viewport={"width": width, "height": 900}, **settings))
+        pages[-1].set_default_timeout(120_000)
         return pages[-1]
 
     yield new

@@ -72,6 +72,7 @@ def any_page(request, browser):
 def opened(browser, path):
     """The page, opened from its file; at the end nothing was asked for and nothing went wrong."""
     shown = browser.new_page()
+    shown.set_default_timeout(120_000)
     asked, wrong = [], []
     shown.on("request", lambda request: asked.append(request.url))
     shown.on("console", lambda message: wrong.append(message.text))
