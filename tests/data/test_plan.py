@@ -93,16 +93,6 @@ def plan() -> Plan:
     return Plan(source, np.clip(source + random.integers(-4, 5, 3000), 1, None), 400, 7)
 
 
-def test_order_does_not_depend_on_the_world(plan):
-    """Whatever cuts a step, its pieces put together are the step's sentences in the step's order."""
-    for step in (0, 5, plan.steps_per_epoch, 4 * plan.steps_per_epoch + 3):
-        n = len(plan.global_batch(step))
-        for world, micro_tokens in ((1, 0), (2, 0), (3, 100), (8, 41), (64, 0)):
-            ranks = [plan.micro_batches(step, rank, world, micro_tokens) for rank in range(world)]
-            dealt = [part for number in zip(*ranks, strict=True) for part in number]
-            assert np.array_equal(np.concatenate(dealt), np.arange(n))
-
-
 def test_steps_are_full_and_sentences_of_like_length(plan):
     fill = [max(plan.step_tokens(step)) for step in range(plan.steps_per_epoch)]
     assert np.mean(fill) > 0.93 * 400

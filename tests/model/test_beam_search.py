@@ -20,7 +20,7 @@ from lightning_tfm.model import beam_search as search
 from lightning_tfm.model.beam_search import Beams, CachedDecoder, Hypothesis, beam_search, top
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.transformer import SequenceModel, Transformer
-from lightning_tfm.registry import LAYERS, SCHEMES
+from lightning_tfm.registry import SCHEMES
 from lightning_tfm.special_tokens import BOS, EOS, PAD
 from lightning_tfm.training import evaluate
 from lightning_tfm.training.backend import Backend
@@ -150,16 +150,6 @@ def test_sentences_leave_the_batch_one_by_one(monkeypatch):
     assert widths[0] == 3 and widths[-1] < 3 and widths == sorted(widths, reverse=True)
 
 
-@pytest.mark.parametrize("layer", sorted(LAYERS))
-def test_every_layer_type_finds_what_a_full_recomputation_finds(layer):
-    model = build(11, 1, 4.0, layer=layer, kernel=2, neighbourhood=2)
-    prefer(model, [], [EOS])
-    rows = sources(11, 3, 3, 1)
-    for source, found in zip(rows, beam_search(model, pad(rows), 3, 0.6, 5, 2), strict=True):
-        same(found, plain_search(model, source, 3, 0.6, 5, 2))
-        assert len(found[0].pieces) > 4
-
-
 @pytest.mark.parametrize("positions", sorted(SCHEMES))
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_batch_is_one_by_one_and_scores_are_forced_scores(positions, norm):
@@ -201,20 +191,6 @@ def test_packed_weights_translate_alike_and_leave_the_model_as_it_was():
         assert [x.logprob for x in inside] == pytest.approx([x.logprob for x in before], rel=1e-4)
         assert [found[0] for found in beam_search(model, rows, 4, 0.6, 5)] == before
         assert can_pack(model) and not can_pack(model.double())
-
-
-def test_greedy_takes_the_best_piece_each_time():
-    model = build(13, 4)
-    source = [7, 9, 12, EOS]
-    pieces: list[int] = []
-    while len(pieces) < len(source) + 7:
-        row = model(torch.tensor([source]), torch.tensor([[BOS, *pieces]]))[0, -1].log_softmax(-1)
-        row[[PAD, BOS]] = -math.inf
-        if int(row.argmax()) == EOS:
-            break
-        pieces.append(int(row.argmax()))
-    limit = len(source) + 8
-    assert beam_search(model, torch.tensor([source]), 1, 0.0, 8)[0][0].pieces == pieces[: limit - 1]
 
 
 def test_length_limit_and_forbidden_pieces():

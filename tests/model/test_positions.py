@@ -138,14 +138,6 @@ def test_learned_vectors_at_the_sinusoids_size():
     assert float(sinusoids(300, 64, "interleaved").square().mean().sqrt()) == pytest.approx(0.707, rel=1e-3)
 
 
-def test_a_clipping_distance_enters_a_name_only_where_it_acts():
-    def named(**change) -> dict:
-        return training_identity(Experiment(model=Model(**change)), "t", {})
-
-    assert named(clip=4) == named() and named(positions="t5", clip=4) == named(positions="t5")
-    assert named(positions="shaw", clip=16) == named(positions="shaw") != named(positions="shaw", clip=4)
-
-
 SUITES = {SCHEMES.field: SchemeSuite, FEED_FORWARDS.field: FeedForwardSuite}
 SUITES |= {NORMS.field: NormSuite, LAYERS.field: LayerSuite, ATTENTIONS.field: AttentionSuite}
 SLOW = (
@@ -321,6 +313,8 @@ def named(**change) -> dict:
 
 
 def test_fields_that_cannot_act_do_not_enter_an_identity():
+    assert named(clip=4) == named() and named(positions="t5", clip=4) == named(positions="t5")
+    assert named(positions="shaw", clip=16) == named(positions="shaw") != named(positions="shaw", clip=4)
     assert named(kernel=5, neighbourhood=3) == named()
     assert named(layer="lstm", kernel=5, neighbourhood=3) == named(layer="lstm")
     assert named(layer="restricted", kernel=5) == named(layer="restricted")

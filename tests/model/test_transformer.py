@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend
+from lightning_tfm.model.attention import CrossAttention, SelfAttention
 from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
 from lightning_tfm.model.norms import Norm, RMSNorm, make_norm
@@ -28,18 +28,6 @@ SIZES = {"N": 3, "d_model": 38, "d_ff": 41, "h": 11, "d_k": 26, "d_v": 13, "max_
 
 def ids(*shape: int) -> torch.Tensor:
     return torch.randint(4, V, shape, generator=torch.Generator().manual_seed(7))
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_shapes(norm):
-    model = Transformer(Model(**(SIZES | {"norm": norm})), V).double().eval()
-    source, target = ids(B, S), ids(B, T)
-    memory = model.encode(source, None)
-    assert memory.shape == (B, S, 38)
-    assert model.decode(target, memory, None).shape == (B, T, 38)
-    assert model(source, target).shape == (B, T, V)
-    k, v = model.decoder[1].cross_attention.keys_values(memory)
-    assert k.shape == (B, 11, S, 26) and v.shape == (B, 11, S, 13)
 
 
 def test_one_matrix_for_source_target_and_output():
@@ -160,21 +148,6 @@ def normal(*shape: int) -> torch.Tensor:
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(3)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("biased", [False, True])
-def test_attention(causal, masked, biased):
-    allowed = torch.ones(B, 1, 1, S, dtype=torch.bool)
-    allowed[1, ..., 5:] = False
-    bias = normal(B, H, S, S) if biased else None
-
-    def attention(q, k, v, *more):
-        return attend(q, k, v, allowed if masked else None, causal, more[0] if more else None)
-
-    inputs = (normal(B, H, S, K), normal(B, H, S, K), normal(B, H, S, DV))
-    assert gradcheck(attention, inputs if bias is None else (*inputs, bias))
 
 
 NARROW = Model(d_model=11, h=H, d_k=K, d_v=DV, attention_bias=True)
