@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightning_tfm.atomic_io import TEMPORARY
+
 MOMENTS = (
     "forward",
     "update",
@@ -69,8 +71,8 @@ class Strike:
         whole = Path.write_bytes
 
         def write_bytes(path: Path, data: Any) -> int:
-            for ending, moment in ((".ckpt.tmp", "half a checkpoint"), (".pt.tmp", "half a snapshot")):
-                if path.name.endswith(ending) and passes(moment):
+            for kind, moment in ((".ckpt.", "half a checkpoint"), (".pt.", "half a snapshot")):
+                if kind in path.name and path.name.endswith(TEMPORARY) and passes(moment):
                     whole(path, bytes(data)[: len(data) // 2])
                     strike()
             return whole(path, data)
