@@ -263,7 +263,8 @@ def with_published(judgement: Judgement, path: Path, row: str) -> Judgement:
     runs = scores_of(str(path), lines, judgement.aims, row, "seed").runs
     if judgement.base not in runs:
         raise UserError(f"{path}: no row '{judgement.base}', which the published differences are to")
-    published = {name: run["1"] for name, run in runs.items()}
+    published = {name: run.get("1", {}) for name, run in runs.items()}
+    of_rows = {row.row for row in judgement.rows[judgement.aims[0].name]}
     for name, metric, value in ((name, *number) for name, run in published.items() for number in run.items()):
         if math.isnan(value):
             raise UserError(f"{path}: row '{name}': {metric} is no finite number; leave it empty where it is unknown")
@@ -271,7 +272,8 @@ def with_published(judgement: Judgement, path: Path, row: str) -> Judgement:
         aim.name: [_beside(judged, published, judgement, aim) for judged in judgement.rows[aim.name]]
         for aim in judgement.aims
     }
-    return replace(judgement, rows=rows)
+    unknown = [f"{path}: '{name}' is none of the rows; left out" for name in published if name not in of_rows]
+    return replace(judgement, rows=rows, notes=[*judgement.notes, *unknown])
 
 
 def _beside(row: JudgedRow, numbers: Mapping[str, Mapping[str, float]], judgement: Judgement, aim: Aim) -> JudgedRow:

@@ -302,6 +302,9 @@ def test_published_numbers_have_the_words_for_that(tmp_path: Path, capsys):
         assert [found["good"], found["bad"]] == words
     assert main(asked[:-2]) == 0
     assert "1 goes the way of the published numbers, 1 against it" in " ".join(capsys.readouterr().out.split())
+    published.write_text("row,loss\nbase,5\ngod,4\ngood,\n")
+    assert main(asked) == 0
+    assert f"{published}: 'god' is none of the rows; left out" in json.loads(capsys.readouterr().out)["notes"]
     published.write_text("row,loss\nbase,5\ngood,nan\n")
     assert main(asked) == 2 and "row 'good': loss is no finite number" in capsys.readouterr().err
     published.write_text("row,loss\ngood,4\n")

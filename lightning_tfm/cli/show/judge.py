@@ -43,13 +43,17 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add("--figures", metavar="DIR", help="write the pictures as SVG files, too")
     options = parse_plain(parser, argv)
 
-    from lightning_tfm.judging.logs import read_logs
     from lightning_tfm.judging.scores import aim, read_items, read_scores
 
     aims, path = [aim(text) for text in options["metric"]], Path(options["scores"])
     _check(options, [a.name for a in aims], path)
     columns = options["row"], options["seed"]
-    scores = read_logs(path, aims, *columns, options["best"]) if path.is_dir() else read_scores(path, aims, *columns)
+    if path.is_dir():
+        from lightning_tfm.judging.logs import read_logs
+
+        scores = read_logs(path, aims, *columns, options["best"])
+    else:
+        scores = read_scores(path, aims, *columns)
     if options["gate"] is not None:
         return _gate(scores, aims, options, path)
 
