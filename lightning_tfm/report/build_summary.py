@@ -5,7 +5,7 @@ Pure functions: the same records give the same bytes.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
@@ -292,7 +292,5 @@ def _difference(metric: str, found: Evidence | None, printed: float | None, full
     made = Difference(judged.word, why, printed, clear, paper_percent=paper_percent, beside=judged.beside)
     if found is None:
         return made
-    numbers = {k: v for k, v in asdict(found).items() if k not in ("n", "n_base", "untested")}
-    parts = [of.in_units(numbers[k]) for k in ("estimate", "lower", "upper", "smallest")]
-    percent = Percent(*parts) if of.log else None
-    return replace(made, weighed=True, percent=percent, factor=judged.factor, **numbers)
+    parts = [of.in_units(getattr(found, end)) for end in ("estimate", "lower", "upper", "smallest")]
+    return replace(made, evidence=found, percent=Percent(*parts) if of.log else None, factor=judged.factor)

@@ -9,7 +9,8 @@ from typing import Any
 
 from lightning_tfm.metrics import BYTE, CHARACTER, METRICS, PPL, PRINTED, WORD, Metric
 from lightning_tfm.plural_words import interval
-from lightning_tfm.report.serialize import BY_METRIC, WEIGHED
+from lightning_tfm.report.serialize import BY_METRIC, INLINE
+from lightning_tfm.report.stats.evidence import NUMBERS, Evidence
 from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.rows import Paper
 
@@ -59,10 +60,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class Difference:
-    """A row's difference to base (or Summary.reference) in one metric, ours and the paper's, as it is tested.
-
-    From `estimate` to `prospect` it is stats.evidence.Evidence, None if there was no test, or if there are no scores.
-    """
+    """A row's difference to base (or Summary.reference) in one metric, ours and the paper's, as it is tested. It has
+    the numbers of its evidence, too: None where there was no test, and where there are no scores."""
 
     verdict: str
     """a verdict_words.Verdict"""
@@ -71,18 +70,8 @@ class Difference:
     """the paper's own"""
     paper_is_clear: bool | None = field(default=None, metadata=OPTIONAL)
     """beyond the noise of single runs"""
-    estimate: float | None = field(default=None, metadata=WEIGHED)
-    se: float | None = field(default=None, metadata=WEIGHED)
-    df: float | None = field(default=None, metadata=WEIGHED)
-    lower: float | None = field(default=None, metadata=WEIGHED)
-    upper: float | None = field(default=None, metadata=WEIGHED)
-    p: float | None = field(default=None, metadata=WEIGHED)
-    holm: float | None = field(default=None, metadata=WEIGHED)
-    equivalent: float | None = field(default=None, metadata=WEIGHED)
-    half: float | None = field(default=None, metadata=WEIGHED)
-    smallest: float | None = field(default=None, metadata=WEIGHED)
-    needed: float | None = field(default=None, metadata=WEIGHED)
-    prospect: float | None = field(default=None, metadata=WEIGHED)
+    evidence: Evidence | None = field(default=None, metadata=INLINE)
+    """None without scores of the row and of base"""
     percent: Percent | None = field(default=None, metadata=OPTIONAL)
     """of perplexity"""
     factor: Interval | None = field(default=None, metadata=OPTIONAL)
@@ -90,11 +79,15 @@ class Difference:
     paper_percent: float | None = field(default=None, metadata=OPTIONAL)
     beside: str = field(default="", metadata={"key": ""})
     """what is printed beside the verdict (verdict.phrase)"""
-    weighed: bool = field(default=False, metadata={"key": ""})
-    """whether there are scores of the row and of base"""
+
+    def __getattr__(self, name: str) -> float | None:
+        if name not in NUMBERS:
+            raise AttributeError(name)
+        number: float | None = getattr(self.evidence, name, None)
+        return number
 
     @property
-    def shown(self) -> "Percent | Difference":
+    def in_print(self) -> "Percent | Difference":
         """As it is printed: perplexity in percent."""
         return self.percent or self
 

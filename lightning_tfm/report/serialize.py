@@ -14,10 +14,8 @@ from lightning_tfm.metrics import METRICS, Metric
 
 Data = Sequence[Mapping[str, object]]
 """lines of a CSV file: head -> value at full precision; a head that a line lacks is empty there"""
-WEIGHED = {"weighed": True}
-"""of a field that JSON lacks where there was nothing to weigh"""
 INLINE = {"inline": True}
-"""of a dictionary whose keys are those of the dataclass itself in JSON"""
+"""of a dictionary or a dataclass, if there is one, whose keys are those of the dataclass itself in JSON"""
 BY_METRIC = {"by metric": ""}
 """of a field whose keys are metrics, and in JSON keys beside the other fields, after this word"""
 
@@ -30,7 +28,7 @@ def plain(value: Any) -> Any:
         for f in kept:
             own = getattr(value, f.name)
             if "inline" in f.metadata:
-                keys |= plain(own)
+                keys |= plain(own) or {}
             elif (of := f.metadata.get("by metric")) is None:
                 keys[_key_of(f)] = plain(own)
             else:
@@ -52,8 +50,7 @@ def _key_of(field_: Any) -> str:
 
 
 def _left_out(value: Any, field_: Any) -> bool:
-    absent = "optional" in field_.metadata and getattr(value, field_.name) is None
-    return absent or ("weighed" in field_.metadata and not value.weighed)
+    return "optional" in field_.metadata and getattr(value, field_.name) is None
 
 
 def rounded(value: Any) -> Any:

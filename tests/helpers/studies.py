@@ -39,6 +39,7 @@ from lightning_tfm.model.size import count_parameters
 from lightning_tfm.queue.prepare_data_rows import rows_data
 from lightning_tfm.report.records import Cells, FilledCell, matching_cells
 from lightning_tfm.report.row import Difference, Scores, SummaryRow
+from lightning_tfm.report.stats.evidence import NUMBERS, Evidence
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.runs.folder import Attempt, RunFolder
@@ -118,10 +119,16 @@ def leave(attempt: Attempt, **changes: Any) -> None:
     attempt.write_json(attempt.folder.result, to_plain(record(**named)))
 
 
+def difference(verdict: str, **numbers: Any) -> Difference:
+    """With these numbers of its evidence, None for the others; without any, none was looked for."""
+    evidence = Evidence(**dict.fromkeys(NUMBERS), n=1, n_base=1) if numbers else None
+    return Difference(verdict, "", None, evidence=replace(evidence, **numbers) if evidence else None)
+
+
 def summary_row(name: str, verdict: str = "", base: bool = False, **numbers: Any) -> SummaryRow:
     """A row of a report with this verdict in perplexity; none for base."""
     other = Difference("undecided", "", None)
-    of_ppl, of_bleu = (None, None) if base else (Difference(verdict, "", None, weighed=bool(numbers), **numbers), other)
+    of_ppl, of_bleu = (None, None) if base else (difference(verdict, **numbers), other)
     ppl, bleu = Scores(5.0, None, {"1": 5.0}, of_ppl), Scores(25.0, None, {"1": 25.0}, of_bleu)
     return SummaryRow("A", name, base, {}, {}, [], None, 1, None, None, NOT_PUBLISHED, {}, {"ppl": ppl, "bleu": bleu})
 

@@ -57,7 +57,7 @@ def test_the_report_of_the_unpacked_records_is_the_same_without_any_text(made, t
     for before, after in zip(ours.rows, theirs.rows, strict=True):
         for metric in ("ppl", "bleu"):
             assert after.metric(metric).by_seed == before.metric(metric).by_seed
-            if before.metric(metric).difference and before.metric(metric).difference.weighed:
+            if before.metric(metric).difference and before.metric(metric).difference.evidence:
                 p = [r.metric(metric).difference.p for r in (before, after)]
                 assert p[1] == pytest.approx(p[0], rel=1e-5)
     words = set(" ".join(made.references).split())

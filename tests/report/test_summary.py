@@ -40,7 +40,7 @@ def test_planted_effects_are_found_and_noise_is_not(generator):
     assert words["C-dff4096"] == "contradicted"
     d = rows["C-N2"].ppl.difference
     printed = math.log(6.11 / 4.92)
-    assert vars(d.factor) == pytest.approx({k: vars(d)[k] / printed for k in ("estimate", "lower", "upper")})
+    assert vars(d.factor) == pytest.approx({k: getattr(d, k) / printed for k in ("estimate", "lower", "upper")})
     d = rows["C-dff4096"].ppl.difference  # the paper's is negative
     assert d.factor.lower < d.factor.estimate < d.factor.upper < 0
     assert rows["E-learned"].ppl.difference.factor is None

@@ -69,7 +69,7 @@ def _entry(row: SummaryRow, to: SummaryRow, metric: Metric) -> Entry | None:
             None if one is None or other is None else metric.in_units(metric.transform(one) - metric.transform(other))
         )
         return Entry(shown(ours.mean), published=paper, by_seed=by_seed)
-    of = d.shown
+    of = d.in_print
     paper = d.paper if d.paper_percent is None else d.paper_percent
     estimate = shown(ours.mean) if of.estimate is None else of.estimate
     return Entry(estimate, of.lower, of.upper, d.verdict, d.beside, paper, by_seed)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,8 @@ from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm, ne
 from lightning_tfm.report.stats.statistics import ALPHA, Differences, Estimate
 
 SMALLER_ALPHA = 0.01
+APART = {"key": ""}
+"""of a field that is not in JSON: the row has it already"""
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class Evidence(Estimate):
     All p are divided by the look's share of the level where the results were looked at more than once; NaN: no test.
     """
 
-    n: int
-    n_base: int
+    n: int = field(metadata=APART)
+    n_base: int = field(metadata=APART)
     lower: float = math.nan
     upper: float = math.nan
     """the marginal 95 % interval; after looks at Summary.interval_level, which is wider"""
@@ -41,8 +43,12 @@ class Evidence(Estimate):
     """seeds of it and of base that would decide it if the difference is as estimated"""
     prospect: float = math.nan
     """chance that the last look will decide it, predicted from this one"""
-    untested: str = ""
+    untested: str = field(default="", metadata=APART)
     """why there was no test"""
+
+
+NUMBERS = tuple(f.name for f in fields(Evidence) if f.metadata != APART)
+"""what a report holds of it"""
 
 
 def untested_evidence(estimate: float, n: int, n_base: int, why: str) -> Evidence:

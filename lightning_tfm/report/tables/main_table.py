@@ -217,7 +217,7 @@ def difference_columns(report: Summary, metric: Metric, near: bool = False) -> d
 
 
 def _own_cell(metric: Metric, d: Difference, row: SummaryRow) -> Cell:
-    of, digits = d.shown, metric.brief
+    of, digits = d.in_print, metric.brief
     if of.estimate is None:
         return Cell()
     ends = None if of.lower is None or of.upper is None else (of.lower, of.upper)
@@ -244,7 +244,7 @@ def _p(p: float | None) -> Cell:
 
 
 def _why(d: Difference, metric: Metric) -> str:
-    smallest = d.shown.smallest
+    smallest = d.in_print.smallest
     if d.verdict != Verdict.UNDECIDED or d.p is None or smallest is None:
         return d.why
     size = metric.true_difference(smallest)

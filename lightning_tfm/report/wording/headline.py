@@ -86,11 +86,15 @@ def _count_clause(word: Verdict, names: list[str]) -> str:
 
 
 def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[str]:
-    significant = [(d.shown.estimate, r) for r, d in tested if WORDS[d.verdict].found and d.shown.estimate is not None]
+    significant = [
+        (d.in_print.estimate, r) for r, d in tested if WORDS[d.verdict].found and d.in_print.estimate is not None
+    ]
     if significant:
         worse, better = ([one for one in significant if metric.better(one[0]) == gain] for gain in (False, True))
         return [" ".join([*_largest(metric, worse, ("costs", "cost")), *_largest(metric, better, ("gains", "gain"))])]
-    smallest = [d.shown.smallest for _, d in tested if d.verdict == Verdict.UNDECIDED and d.shown.smallest is not None]
+    smallest = [
+        d.in_print.smallest for _, d in tested if d.verdict == Verdict.UNDECIDED and d.in_print.smallest is not None
+    ]
     if not smallest:
         return []
     size = metric.true_difference(median(smallest))

@@ -19,9 +19,9 @@ from lightning_tfm.report.charts.forest_picture import SLIM, WIDE, narrow, wide
 from lightning_tfm.report.charts.forest_text import to_text
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import standalone_svg, to_pdf, to_png
-from lightning_tfm.report.row import Difference, Scores
+from lightning_tfm.report.row import Scores
 from lightning_tfm.report.wording.verdict_words import Verdict
-from tests.helpers.studies import summary, summary_row
+from tests.helpers.studies import difference, summary, summary_row
 
 PPL, BLEU = Axis("Perplexity", percent=True, lower_is_better=True), Axis("BLEU")
 LONG = "no label smoothing, but a schedule that decays to zero"
@@ -158,7 +158,7 @@ def test_at_one_seed_there_are_estimates_without_bands_and_a_command():
 
 def test_rows_are_sorted_the_worst_first_and_scored_by_the_verdict():
     def row(name, by, word):
-        d = Difference(word, "", None, estimate=by, lower=by - 1, upper=by + 1)
+        d = difference(word, estimate=by, lower=by - 1, upper=by + 1)
         return summary_row(name, word).with_metrics({"ppl": Scores(2.0, 1.0, {}, d), "bleu": Scores(20.0, 1.0, {}, d)})
 
     base = summary_row("base", base=True).with_metrics({"ppl": Scores(2.0, 1.0, {}), "bleu": Scores(20.0, 1.0, {})})

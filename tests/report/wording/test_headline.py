@@ -20,7 +20,7 @@ from lightning_tfm.report.wording.outlier_seeds import outlier_clauses, outlier_
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.ratios import EPOCHS, UNIQUE, WARMUP
 from lightning_tfm.study.rows import Paper
-from tests.helpers.studies import BASE, summary, summary_row
+from tests.helpers.studies import BASE, difference, summary, summary_row
 
 
 def row(name, verdict, percent=None, n=5, smallest=None, **changes):
@@ -98,7 +98,7 @@ def test_warnings_before_figures():
 def test_rows_of_other_pieces_are_judged_by_nll_per_word():
     rows = [row(name, "not comparable") for name in ("a", "b")]
     words = [
-        Difference(word, "", None, estimate=by, lower=by - 0.1, upper=by + 0.1)
+        difference(word, estimate=by, lower=by - 0.1, upper=by + 0.1)
         for word, by in (("worse", 0.5), ("better", -0.25))
     ]
     rows = [replace(r, more={"word": Scores(3.0, 0.1, {}, d)}) for r, d in zip(rows, words, strict=True)]
