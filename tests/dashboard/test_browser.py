@@ -380,7 +380,7 @@ def test_charts_smooth_change_their_axes_and_are_read_by_keyboard(open_page):
 
 def test_a_chart_that_news_draws_anew_stays_where_its_reader_is(open_page):
     page = open_page("finished")
-    chart, news = page.locator("#chart-loss"), "charts.forEach(chart => chart.show(chart.data))"
+    chart, news = page.locator("#chart-loss"), "charts.forEach(chart => chart.draw())"
     plot, readout = chart.locator(".plot"), chart.locator(".readout")
     plot.focus()
     page.keyboard.press("Home")
@@ -389,6 +389,7 @@ def test_a_chart_that_news_draws_anew_stays_where_its_reader_is(open_page):
     expect(readout).to_have_text(re.compile("^100: loss "))
     page.keyboard.press("ArrowRight")
     expect(readout).to_have_text(re.compile("^150: loss "))
+    whole = page.evaluate(OF, "chart-loss")["x"]
     box = plot.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 50)
     page.mouse.down()
@@ -398,8 +399,8 @@ def test_a_chart_that_news_draws_anew_stays_where_its_reader_is(open_page):
     page.mouse.up()
     expect(chart.get_by_role("button", name="Whole")).to_be_visible()
     page.evaluate(news)
-    zoom, x = page.evaluate("(({zoom, drawn: {scales: {x}}}) => [zoom, [x.min, x.max]])(charts.get('chart-loss'))")
-    assert zoom == x, "the part that the drag chose"
+    part = page.evaluate(OF, "chart-loss")["x"]
+    assert 0.25 < (part[1] - part[0]) / (whole[1] - whole[0]) < 0.5, "to where the drag ended"
 
 
 def test_a_chart_is_read_by_touch_and_turns_dark_with_the_page(open_page):
