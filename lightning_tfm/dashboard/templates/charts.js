@@ -79,6 +79,14 @@ class Chart {
     this.raw?.addEventListener('change', () => { this.zoom = this.at = null; this.draw(); });
     this.whole.addEventListener('click', () => this.zoomed(null));
     this.plot.addEventListener('keydown', event => this.key(event));
+    this.plot.addEventListener('mousedown', () => {
+      this.dragged = 'now';
+      addEventListener('mouseup', () => setTimeout(() => {
+        const late = this.dragged === 'late';
+        this.dragged = '';
+        if (late) this.draw();
+      }), {once: true});
+    });
     new ResizeObserver(() => {
       if (this.plot.clientWidth !== this.drawn?.width || this.plot.clientHeight !== this.drawn.height) this.draw();
     }).observe(this.plot);
@@ -144,6 +152,10 @@ class Chart {
   draw() {
     const width = this.plot.clientWidth, height = this.plot.clientHeight;
     if (!width) return;
+    if (this.dragged) {  // what is drawn anew would forget where the drag began
+      this.dragged = 'late';
+      return;
+    }
     this.against = this.raw && !this.raw.checked ? this.data.series.find(s => s.name === this.data.to) : null;
     if (this.logs) this.logs.parentNode.hidden = !!this.against;
     this.log = !this.against && (this.logs ? this.logs.checked : this.data.log);
