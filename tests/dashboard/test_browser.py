@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study_file import save
 from lightning_tfm.watch.run_state import STATES
-from tests.helpers.studies import SMALL, Folder, Generator
+from tests.helpers.studies import SMALL, Folder, Generator, write_search
 from tests.helpers.waiting import wait_for
 
 pytestmark = pytest.mark.long
@@ -115,8 +115,8 @@ def test_axe_finds_nothing_to_mend_and_nothing_is_wider_than_a_phone(open_page, 
     page = open_page(name, width=400, color_scheme=scheme, reduced_motion="reduce")
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    if scheme == "light":
-        page.set_viewport_size({"width": 1280, "height": 900})
+    assert axe_violations(page) == []
+    page.set_viewport_size({"width": 1280, "height": 900})
     assert axe_violations(page) == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, background[4:-1].split(","))) < 200) == (scheme == "dark")
@@ -561,12 +561,30 @@ def test_a_hundred_studies_are_a_list_that_can_be_searched(new_page, serve, fold
     expect(page.locator(".studies")).to_have_text("10 of 100")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
-def test_axe_finds_nothing_on_an_empty_folder_s_page(new_page, serve, tmp_path, width):
-    page = new_page(width)
+def test_axe_finds_nothing_on_an_empty_folder_s_page(new_page, serve, tmp_path, width, scheme):
+    page = new_page(width, color_scheme=scheme)
     page.goto(serve(tmp_path).url)
     assert axe_violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_a_table_with_verdicts_a_row_of_it_and_a_search_s_report(
+    new_page, serve, tmp_path, scheme
+):
+    Generator(tmp_path, ["base", "A-h1"], [4, 5]).write_all()
+    write_search(tmp_path, 20)
+    page, url = new_page(color_scheme=scheme), serve(tmp_path).url
+    for path in ("/study/made", "/study/made/row?name=A-h1", "/study/found/report"):
+        page.goto(url + path)
+        if path == "/study/made":
+            page.locator("#forest svg").first.wait_for(state="attached")
+        for width in (400, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert axe_violations(page) == [], (path, width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
 def test_a_report_s_own_script_runs_under_its_policy_and_no_other(open_page):
