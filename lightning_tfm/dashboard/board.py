@@ -188,8 +188,8 @@ def _lost_metrics(runs: dict[str, RunState]) -> tuple[str, ...]:
         try:
             METRICS[name]
         except Exception as error:  # it imports a module of the user's, which may do anything
-            said = str(error) if isinstance(error, UserError) else f"metric '{name}': {type(error).__name__}: {error}"
-            lost.append(f"{said}; it is a column by its class's name")
+            why = str(error) if isinstance(error, UserError) else f"metric '{name}': {type(error).__name__}: {error}"
+            lost.append(f"{why}; it is a column by its class's name")
     return tuple(lost)
 
 

@@ -118,11 +118,11 @@ class DiffPages:
 
 def _called(seen: Seen, view: RunState, views: list[RunState]) -> str:
     """Row and seed, with the study where several have the same."""
-    said = seen.called(view.name)
-    if sum(seen.called(other.name) == said for other in views) == 1:
-        return said
+    name = seen.called(view.name)
+    if sum(seen.called(other.name) == name for other in views) == 1:
+        return name
     homes = seen.homes.get(view.name, ())
-    return f"{homes[0].study}: {said}" if homes else f"{said}, {view.name[:8]}"
+    return f"{homes[0].study}: {name}" if homes else f"{name}, {view.name[:8]}"
 
 
 def _fields(sides: list[dict[str, dict[str, str]]]) -> list[Field]:
@@ -154,12 +154,12 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
 def _with_differences(values: list[float | None], metric: Metric, kinds: Sequence[str]) -> list[str]:
     """Each with its difference to the first; without one of other pieces or another signature."""
     first = values[0]
-    said = []
+    texts = []
     for i, value in enumerate(values):
         text, apart = number(value, metric.digits + 1), math.nan
         if i and value is not None and first is not None and kinds[i] == kinds[0]:
             apart = metric.in_units(metric.transform(value) - metric.transform(first))
-        said.append(
+        texts.append(
             f"{text} ({signed(apart, metric.difference_digits)}{' %' * metric.log})" if math.isfinite(apart) else text
         )
-    return said
+    return texts

@@ -140,7 +140,7 @@ def as_column(field: Field, miniature: Miniature) -> tuple[str, str, Callable[[A
 
 
 def typed(field: Field, value: Any, miniature: Miniature) -> str:
-    """As `said`; a size that a miniature divides as it is typed, with what is trained in brackets."""
+    """As `field_text`; a size that a miniature divides as it is typed, with what is trained in brackets."""
     divisors = {"model.N": miniature.depth, "training.steps": miniature.steps}
     divisor = (divisors | {f"model.{name}": miniature.width for name in WIDTHS}).get(field.name, 1)
     if value is None or divisor == 1:

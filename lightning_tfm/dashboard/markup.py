@@ -105,9 +105,9 @@ def when(moment: float | None) -> Markup:
     """A time, which the script turns into "3 min ago"; a dash for None."""
     if moment is None:
         return Markup(NOTHING)
-    said = datetime.fromtimestamp(moment).astimezone()
+    local = datetime.fromtimestamp(moment).astimezone()
     return Markup('<time datetime="{}" data-t="{:.0f}">{}</time>').format(
-        said.isoformat(timespec="seconds"), moment, f"{said:%Y-%m-%d %H:%M}"
+        local.isoformat(timespec="seconds"), moment, f"{local:%Y-%m-%d %H:%M}"
     )
 
 

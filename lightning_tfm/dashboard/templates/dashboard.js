@@ -15,8 +15,8 @@ function times(inside = document) {
   all('time[data-t]', inside).forEach(time => {
     const age = now - time.dataset.t;
     if (!time.title) time.title = time.textContent;
-    const said = age < 7 * 86400 ? ago(Math.max(0, age)) : time.title.slice(0, 10);
-    if (time.textContent !== said) time.textContent = said;
+    const text = age < 7 * 86400 ? ago(Math.max(0, age)) : time.title.slice(0, 10);
+    if (time.textContent !== text) time.textContent = text;
   });
 }
 
@@ -137,7 +137,7 @@ function rows(news) {
   }
 }
 
-const body = document.body, said = one('#live');
+const body = document.body, sign = one('#live');
 let tag = body.dataset.tag, version = tag, pause = 2000, wrong = 0;
 
 // --- the main figure of a study, whose tests take seconds ---
@@ -169,17 +169,17 @@ async function news() {
       pause = found.pause ?? 2000;
       forest();
     } else if (answer.status === 404) {
-      said.textContent = 'no longer there';
-      said.className = 'bad';
+      sign.textContent = 'no longer there';
+      sign.className = 'bad';
       return;
     } else if (answer.status !== 304) throw new Error(answer.status);
     wrong = 0;
     const word = pause > 2000 ? 'up to date' : 'live';
-    if (said.textContent !== word) said.textContent = word;
-    said.className = 'soft';
+    if (sign.textContent !== word) sign.textContent = word;
+    sign.className = 'soft';
   } catch (error) {
     wrong += 1;
-    if (wrong > 1) { said.textContent = 'the server does not answer'; said.className = 'bad'; }
+    if (wrong > 1) { sign.textContent = 'the server does not answer'; sign.className = 'bad'; }
   }
   times();
   setTimeout(news, wrong ? 5000 : pause);
