@@ -132,7 +132,8 @@ def _title(folder: str) -> str:
 def inside(page: str, text: str) -> str:
     """`text` with links to what `COPIED` shows led to its page, and those to folders and the diary left as words.
 
-    A heading of reference/index.md, which the repository has, marks the place of the page of that name, written here.
+    Beside a forest stands its narrow drawing, where there is one. A heading of reference/index.md, which the
+    repository has, marks the place of the page of that name, written here.
     """
     here = (ROOT / "docs" / page).parent
 
@@ -143,6 +144,9 @@ def inside(page: str, text: str) -> str:
             return f"[{link[2]}]({os.path.relpath(ROOT / 'docs' / COPIED[name], here)}.md)"
         if name == "docs/reference/index.md" and link[4]:
             return f"[{link[2]}]({os.path.relpath(target.parent / link[4][1:], here)}.md)"
+        narrow = target.with_name("forest-narrow.svg")
+        if link[1] and target.name.startswith("forest") and narrow.is_file():  # own.css shows the one that has room
+            return f"{link[0]} ![{link[2]}]({os.path.relpath(narrow, here)})"
         return link[2] if target.is_dir() or name == DIARY else link[0]
 
     if page == "reference/index":

@@ -48,7 +48,6 @@ from lightning_tfm.report.across.wording import (
 )
 from lightning_tfm.report.blocks import Column, Figures, Notes, Section, Table, Widest
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
-from lightning_tfm.report.charts.panels import short_name
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.every_format import Document
 from lightning_tfm.report.serialize import rounded
@@ -232,7 +231,7 @@ ENDS = ("estimate", "lower", "upper")
 
 def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> Markup:
     """A line for each row over the parameters of base."""
-    series, brief = [], {}
+    series = []
     for row, r in rows.iterrows():
         there = {study: [float(r[f"{study} {key}"]) for key in ENDS] for study in sizes}
         line = [Point(float(sizes[study]), PPL.in_units(at[0])) for study, at in there.items()]
@@ -240,13 +239,12 @@ def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> M
         tip = [f"{study} ({millions(sizes[study])}): {_scale(at, True)} %" for study, at in there.items()]
         style = WORDS[r.verdict].style if r.verdict in WORDS else Verdict.UNTESTABLE.style
         end = f"{last} {name}" + f", {r.verdict}" * (r.verdict in DECIDED)
-        brief[row] = f"{last} {short_name(name, 18)}"
         series.append(Series(row, line, style, end, "\n".join([name, *tip, r.verdict]), marked=True))
     around = max(2.0, float(np.median([abs(p.y) for one in series for p in one.points])))
     words = {float(n): millions(n) for n in sizes.values()}
     x = Axis(f"parameters of base: {', '.join(sizes)}", log=True, words=words, margin=0.02)
     y = Axis("dev perplexity against base", around=around, percent=True)
-    return both(Chart("Differences to base over scales", x, y, series, (900, 460), left=62), (380, 480), brief)
+    return both(Chart("Differences to base over scales", x, y, series, (900, 460), left=62), (380, 480))
 
 
 def table(

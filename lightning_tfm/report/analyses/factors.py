@@ -305,9 +305,26 @@ def instead(effect: Effect) -> str:
     return f"{field_in_brief(key)} {levels.replace(' against ', ' instead of ')}"
 
 
+PLAIN = {
+    "N": "depth",
+    "d_model": "width",
+    "d_ff": "feed-forward width",
+    "d_k": "key width",
+    "d_v": "value width",
+    "h": "heads",
+    "P_drop": "dropout",
+    "eps_ls": "label smoothing",
+    "warmup": "warm-up",
+    "lr_factor": "learning-rate factor",
+    "feed_forward": "feed-forward",
+}
+"""field -> what a headline and a picture call it; tables have the field itself"""
+
+
 def field_in_brief(words: str) -> str:
-    """The field's name in an effect's words, without its section."""
-    return words.partition(":")[0].rpartition(".")[2]
+    """The field's name in an effect's words, without its section: the plain one where there is one."""
+    name = words.partition(":")[0].rpartition(".")[2]
+    return PLAIN.get(name, name)
 
 
 def in_few(effect: Effect) -> str:

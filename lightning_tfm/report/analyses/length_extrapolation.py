@@ -47,7 +47,7 @@ def pictures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[tuple[Mar
 
 def _chart(found: BeyondSummary, rows: Sequence[SummaryRow], side: str, metric: str) -> Chart:
     """A line for each row through the middles of its classes with lines enough, and its seeds' band."""
-    classes, names, series = row_classes(rows), short_names(rows, 17), []
+    classes, names, series = row_classes(rows), short_names(rows, 24), []
     called = {row.name: row.called for row in rows}
     for row in found.rows:
         line = []

@@ -481,13 +481,14 @@ def judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, 
     learned = [rows[name] for name in rows if SCHEMES.traits(positions.get(name, "")).ends_at]
     if base is None or positions.get(base.row) != "sinusoidal" or not learned:
         return None, ""
-    told = f"{base.row} {base.word}"
+    called = {row.name: row.label or row.name for row in study.rows}
+    told = f"{called.get(base.row, base.row)} {base.word}"
     if base.word == CARRIES:
         return SUPPORTED, told
     if base.word != FALLS_OFF:
         return (Verdict.UNTESTABLE if base.word == Verdict.UNTESTABLE else Verdict.UNDECIDED), told
     gains = [row.against for row in learned]  # learned less base: above 0 where base is better
-    names = " and ".join(row.row for row in learned)
+    names = " and ".join(called.get(row.row, row.row) for row in learned)
     if any(gain is None or gain.lower is None or gain.upper is None for gain in gains):
         return Verdict.UNTESTABLE, f"{told}; too few seeds of {names}"
     if any(gain.upper < TOLERANCE for gain in gains if gain and gain.upper is not None):

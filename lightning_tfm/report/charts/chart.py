@@ -1,5 +1,6 @@
 """Lines and points over two axes, as data, and the one place that draws them."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -24,6 +25,8 @@ LETTER, SLIM, SMALL = 7.2, 6.4, 8.4
 """width of a letter of a name in a chart, in a narrow one, in one of several small ones"""
 LINE = 14.0
 """distance of names, one below the other"""
+SHORT = 22
+"""letters of a line of a name in a narrow chart"""
 LEADER = 14
 """from a line's end to its name"""
 AWAY = (9, 18, 30, 44, 60, 80)
@@ -117,23 +120,23 @@ class Chart:
     left: int = 50
 
 
-def both(chart: Chart, narrow: tuple[int, int] = (380, 400), labels: Mapping[str, str] | None = None) -> Markup:
-    """For a page: the form that its width asks for is seen; `labels`: series -> its shorter label on a phone."""
-    series = [replace(one, label=(labels or {}).get(one.name, one.label)) for one in chart.series]
-    forms = (("on-screens", draw(chart)), ("on-phones", draw(replace(chart, series=series, size=narrow), SLIM)))
+def both(chart: Chart, narrow: tuple[int, int] = (380, 400)) -> Markup:
+    """For a page: the form that its width asks for is seen."""
+    forms = (("on-screens", draw(chart)), ("on-phones", draw(replace(chart, size=narrow), SLIM, SHORT)))
     return Markup("").join(Markup(tag("div", drawn, class_=form)) for form, drawn in forms if drawn)
 
 
-def draw(chart: Chart, letter: float = LETTER) -> Markup:
-    """Empty where there is nothing to draw; `letter`: width of one of the names at the ends."""
+def draw(chart: Chart, letter: float = LETTER, most: int = 80) -> Markup:
+    """Empty where there is nothing to draw; `letter`: width of one of the names at the ends, `most` of them a line."""
     every = [p for one in chart.series for p in one.points]
     if not every:
         return Markup()
     named = [one for one in chart.series if one.line and one.label and one.points]
-    ends = [one.label for one in named] + [w for rule in chart.rules if rule.y is not None for w in rule.words]
+    lines = [(one, words) for one in named for words in textwrap.wrap(one.label, most)]
+    ends = [words for _, words in lines] + [w for rule in chart.rules if rule.y is not None for w in rule.words]
     width, top = chart.size[0], 26
     right = width - 14 - (LEADER + round(letter * max(map(len, ends))) if ends else 0)
-    bottom = max(chart.size[1] - 44, top + round(LINE * len(named)))
+    bottom = max(chart.size[1] - 44, top + round(LINE * len(lines)))
     left = max([chart.left, *(14 + round(letter * len(words)) for words in chart.y.words.values())])
     x = chart.x.scale([p.x for p in every], left, right)
     y = chart.y.scale([v for p in every for v in (p.y, p.low, p.high) if v is not None], bottom, top)
@@ -149,9 +152,12 @@ def draw(chart: Chart, letter: float = LETTER) -> Markup:
     body += "".join(_rule(rule, x, y) for rule in chart.rules)
     if chart.front:
         body += tag("polyline", points=points([(x(a), y(b)) for a, b in chart.front]), class_="front")
-    at = apart([y(min(one.points[-1].y, y.high)) for one in named], LINE, top + 4, bottom - 6)
-    beside = {one.name: place for one, place in zip(named, at, strict=True)} | _names_of_points(chart, x, y)
-    body += "".join(_series(one, x, y, beside.get(one.name)) for one in chart.series)
+    at = apart([y(min(one.points[-1].y, y.high)) for one, _ in lines], LINE, top + 4, bottom - 6)
+    beside: dict[str, list[tuple[float, str]]] = {}
+    for (one, part), place in zip(lines, at, strict=True):
+        beside.setdefault(one.name, []).append((place, part))
+    alone = _names_of_points(chart, x, y)
+    body += "".join(_series(one, x, y, beside.get(one.name, []), alone.get(one.name)) for one in chart.series)
     return figure(width, bottom + 44, chart.title, body)
 
 
@@ -165,7 +171,10 @@ def _rule(rule: Rule, x: Scale, y: Scale) -> str:
     return tag("line", x1=float(x.start), x2=float(x.end), y1=at, y2=at, class_="front") + "".join(words)
 
 
-def _series(one: Series, x: Scale, y: Scale, beside: "float | tuple[float, float, str] | None") -> str:
+def _series(
+    one: Series, x: Scale, y: Scale, end: Sequence[tuple[float, str]], beside: tuple[float, float, str] | None
+) -> str:
+    """`end`: lines of the name at a line's end, each with its height; `beside`: where that of a single point stands."""
     inside, body = below(one.points, y.high) if one.line else one.points, ""
     banded = [(x(p.x), y(p.low), y(min(p.high, y.high))) for p in inside if p.low is not None and p.high is not None]
     if one.bars:
@@ -179,12 +188,13 @@ def _series(one: Series, x: Scale, y: Scale, beside: "float | tuple[float, float
     body += "".join(_mark(x(p.x), y(p.y), one.r, one.hollow and not one.line, p.tip) for p in marks)
     if one.hollow and one.line and inside:
         body += _mark(x(inside[-1].x), y(inside[-1].y), one.r, True, "")
-    if isinstance(beside, tuple):
+    if beside:
         body += _leader(x(one.points[0].x), y(one.points[0].y), one.label, *beside)
-    elif beside is not None:
-        end = y(min(one.points[-1].y, y.high))
-        bend = f"M{number(x.end + 2)} {number(end)}L{number(x.end + LEADER - 3)} {number(beside)}"
-        body += tag("path", d=bend, class_="leader") + label(x.end + LEADER, beside + 4, one.label, class_="end")
+    if end:
+        last = y(min(one.points[-1].y, y.high))
+        bend = f"M{number(x.end + 2)} {number(last)}L{number(x.end + LEADER - 3)} {number(end[0][0])}"
+        body += tag("path", d=bend, class_="leader")
+        body += "".join(label(x.end + LEADER, at + 4, words, class_="end") for at, words in end)
     class_ = f"{'series' if one.line else 'point'}{' marked' * one.marked} {one.class_}".strip()
     return tag("g", body, class_=class_, **{f"data_{one.of}": one.name}, **({"data_tip": one.tip} if one.tip else {}))
 

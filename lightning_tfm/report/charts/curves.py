@@ -10,7 +10,7 @@ from markupsafe import Markup
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.forest import Forest
-from lightning_tfm.report.charts.panels import FEW, row_classes, short_name, short_names
+from lightning_tfm.report.charts.panels import FEW, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow
@@ -69,14 +69,8 @@ def curves(report: Summary, cells: Cells, forest: Forest) -> Curves | None:
                 WIDE,
                 left=62,
             ),
-            labels=_brief(names),
         )
     return Curves(difference, _itself(rows, bands, names, classes), {r.name: r.called for r in rows})
-
-
-def _brief(names: Mapping[str, str]) -> dict[str, str]:
-    """row -> its name on a phone."""
-    return {row: short_name(name, 23) for row, name in names.items()}
 
 
 def _difference(row: SummaryRow, band: Band, to: Band, names: Mapping[str, str], classes: Mapping[str, str]) -> Series:
@@ -133,9 +127,7 @@ def _itself(
         else Axis("step", margin=0.02)
     )
     axis = f"{'logarithmic' if log else 'straight'} axis"
-    return both(
-        Chart(f"Learning curves, {axis}", x, Axis("dev perplexity", log, most=most), series, WIDE), labels=_brief(names)
-    )
+    return both(Chart(f"Learning curves, {axis}", x, Axis("dev perplexity", log, most=most), series, WIDE))
 
 
 def falls(lowest: float, highest: float) -> bool:

@@ -38,7 +38,7 @@ class Face:
 
 
 COLUMNS = Face(WIDE, 14, 8.3, 12.2, 18, 26, 5.5)
-LINES = Face(SLIM, 13, 7.2, 10.2, 17, 36, 5.0)
+LINES = Face(SLIM, 13, 7.2, 12.2, 17, 36, 5.0)
 
 
 def wide(forest: Forest, titled: bool = False) -> Markup:
@@ -197,7 +197,9 @@ def _entry(entry: Entry, axis: Axis, scale: Scale, y: float, r: float) -> str:
     n = number
     body += tag("path", d=f"M{n(edge)} {n(y)}L{n(edge - 2 * way * r)} {n(y - r)}V{n(y + r)}z", class_="ours")
     said = f"[{axis.number(ends[0], False)}, {axis.number(ends[1])}]" if ends else ""
-    return body + label(edge - way * (2 * r + 6), y + 4, said, "end" if way > 0 else "start", "tick haloed")
+    at, room = edge - way * (2 * r + 6), SIDE * len(said)
+    cleared = tag("rect", x=at - room * (way > 0), y=y - 8, width=room, height=16.0, class_="ground") if said else ""
+    return body + cleared + label(at, y + 4, said, "end" if way > 0 else "start", "tick haloed")
 
 
 def _mark(x: float, y: float, r: float, decided: bool = True) -> str:

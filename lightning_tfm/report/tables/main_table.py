@@ -334,6 +334,8 @@ def page(report: Summary) -> Table:
         near = metric is (WORD if compared else PPL)
         made, room = difference_columns(report, metric, near), near or i < WIDTH
         first = [score_column(metric, near=near), *[paper_column(metric)] * (of_the_paper and metric.printed)]
+        if not any(made["word"].cell(row).main for row in rows):
+            del made["word"]
         off = {key for key in made if not room or (key == "pd" and compared)}
         shown += [*first, *(replace(one, on=one.on and key not in off) for key, one in made.items())]
     shown += [score_column(metric, on=False) for metric in nll_metrics(rows) if metric.name not in report.metrics]

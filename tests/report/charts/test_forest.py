@@ -136,6 +136,21 @@ def test_pictures_hold_every_name_number_and_verdict_inside(draw):
     ]
 
 
+def test_a_title_is_whole_in_the_narrow_picture():
+    long = replace(
+        FOREST, title="Half the width, a third of the depth and a quarter of the key width cost most of all."
+    )
+    lines = re.findall(r'class="headline"[^>]*>([^<]+)<', narrow(long, titled=True))
+    assert " ".join(lines) == long.title
+    assert all(11.6 * len(line) < SLIM for line in lines)
+
+
+def test_an_interval_in_words_is_not_written_over_its_band():
+    far = replace(LINES[0], entries=[replace(LINES[0].entries[0], estimate=9e3, lower=-5.0, upper=9e4), None])
+    picture = str(narrow(replace(FOREST, lines=[far, *LINES[1:]])))
+    assert re.search(r'class="soft-band"/>.*class="ground"/><text[^>]*>\[', picture)
+
+
 def test_ours_is_drawn_after_the_published_mark():
     for picture in (wide(FOREST), narrow(FOREST)):
         row = picture[picture.index("half the width (C-d)") :]

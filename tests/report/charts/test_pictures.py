@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,7 +18,7 @@ from lightning_tfm.plural_words import MINUS
 from lightning_tfm.report import archive
 from lightning_tfm.report.analyses import architecture, attention, head_ablation, layer_table, softmax
 from lightning_tfm.report.analyses.quality import quality
-from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, below, draw
+from lightning_tfm.report.charts.chart import SHORT, SLIM, Axis, Chart, Point, Series, below, draw
 from lightning_tfm.report.charts.curves import POINTS, curves, falls, thin_steps
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
@@ -126,6 +127,15 @@ def test_an_axis_around_zero_holds_every_difference_and_its_ticks_have_real_minu
     assert heights == sorted(heights, reverse=True) and min(heights) >= 26 and max(heights) <= 340 - 44
     ticks = re.findall(r'class="tick">([^<]+ %|base)</text>', picture)
     assert "base" in ticks and "\N{MINUS SIGN}50 %" in ticks and "+50 %" in ticks
+
+
+def test_a_long_name_at_a_lines_end_is_in_two_lines_on_a_phone_and_none_covers_another():
+    name, line = "+21 % two thirds of the depth", [Point(0.0, 1.0), Point(1.0, 1.0)]
+    chart = Chart("", Axis(), Axis(), [Series(k, line, label=name) for k in ("a", "b")], (380, 400))
+    ends = re.findall(r'y="([\d.]+)" class="end">([^<]+)<', draw(chart, SLIM, SHORT))
+    assert [words for _, words in ends] == 2 * ["+21 % two thirds of", "the depth"]
+    heights = [float(y) for y, _ in ends]
+    assert all(b - a >= 14 for a, b in pairwise(heights))
 
 
 def test_names_of_points_cover_nothing():
