@@ -6,6 +6,7 @@ The suites of testing/ hold every class to it; a run asks it of user-defined cla
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
@@ -23,6 +24,7 @@ from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.model.user_init import begin, drawing_by, origins_in_words
 from lightning_tfm.registry import own_parts
 from lightning_tfm.special_tokens import BOS, EOS, PAD
+from lightning_tfm.yaml_files import PACKAGE
 
 V = 31
 SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
@@ -101,8 +103,16 @@ def piece_by_piece(model: SequenceModel, within: float) -> str:
     for t in range(target.shape[1]):
         off = float((decoder.step(target[:, t], t) - wanted_BTW[:, t]).abs().max())
         if off > within:
-            return f"decoded with a cache, the token at position {t} is off by {off:.1e}"
+            return (
+                f"decoded with a cache, the token at position {t} is off by {off:.1e} (there the queries of "
+                "self-attention are the last T of the S positions)"
+            )
     return ""
+
+
+def is_installed(file: str) -> bool:
+    """Whether code is PyTorch's or ours, and not a user's: an error shows the user's line."""
+    return any(Path(file).is_relative_to(folder) for folder in (Path(torch.__file__).parent, PACKAGE))
 
 
 def _check_shape(part: nn.Module, inputs: tuple[Any, ...], output: Any, wanted: tuple[int, ...] = ()) -> None:
@@ -185,7 +195,8 @@ def check_own_classes(config: Model) -> list[str]:
         except UserError as error:
             raise UserError(f"{named}: {error}") from error
         except Exception as error:  # whatever a user-defined class may raise
-            at = extract_tb(error.__traceback__)[-1]
+            calls = extract_tb(error.__traceback__)
+            at = next((call for call in reversed(calls) if not is_installed(call.filename)), calls[-1])
             raise UserError(f"{named}: {type(error).__name__}: {error} ({at.filename}:{at.lineno})") from error
     if fault and before.isfinite().all():
         raise UserError(

@@ -1,4 +1,4 @@
-"""What every type of attention has to hold, in self-attention and over the memory, in small models."""
+"""What every type of attention has to hold, in self-attention and cross-attention, in small models."""
 
 import torch
 

@@ -1,12 +1,13 @@
 """What the constructor of a user-defined class sets is what trains; what it leaves open is drawn as of what ships."""
 
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention_types import Gated, Softmax
@@ -256,3 +257,16 @@ def test_random_numbers_are_no_leak_of_later_positions(cls, words):
     else:
         with pytest.raises(UserError, match=f"{cls.__name__}': {words}"):
             check_own_classes(sizes)
+
+
+class GivenToTorch(Norm):
+    def __init__(self, width: int, eps: float):
+        super().__init__(width, eps)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return x_BTD
+
+
+def test_an_error_raised_in_torch_shows_the_line_of_the_user_s_class():
+    with pytest.raises(UserError, match=rf"GivenToTorch.*TypeError.*\({re.escape(__file__)}:\d+\)"):
+        check_own_classes(replace(SMALL, norm_kind=f"{__name__}.GivenToTorch"))
