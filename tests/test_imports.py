@@ -61,7 +61,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     | {"config_validation", "runs", "study", "watch", "atomic_io", "data", "training.schedule", "yaml_files"},
     "inference": BASE | {"corpus_metrics", "accel", "model", "data", "training", "bleu", "atomic_io", "sums", "runs"},
     "report": BASE
-    | {"runs.folder", "runs.rescored", "runs.divergence", "runs.record", "study", "watch", "archives"}
+    | {"runs.folder", "runs.rescored", "runs.divergence", "runs.record", "study", "watch", "archives", "yaml_files"}
     | {"data.prepare", "data.dataset", "corpus_metrics", "atomic_io", "sums", "model.size", "measure.layer_table"},
     "judging": {"atomic_io", "errors", "metrics", "plural_words", "report"},
     "dashboard": BASE

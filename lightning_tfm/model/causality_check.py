@@ -24,7 +24,6 @@ from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.model.user_init import begin, drawing_by, origins_in_words
 from lightning_tfm.registry import own_parts
 from lightning_tfm.special_tokens import BOS, EOS, PAD
-from lightning_tfm.yaml_files import PACKAGE
 
 V = 31
 SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
@@ -112,7 +111,7 @@ def piece_by_piece(model: SequenceModel, within: float) -> str:
 
 def is_installed(file: str) -> bool:
     """Whether code is PyTorch's or ours, and not a user's: an error shows the user's line."""
-    return any(Path(file).is_relative_to(folder) for folder in (Path(torch.__file__).parent, PACKAGE))
+    return any(Path(file).is_relative_to(folder) for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 
 
 def _check_shape(part: nn.Module, inputs: tuple[Any, ...], output: Any, wanted: tuple[int, ...] = ()) -> None:

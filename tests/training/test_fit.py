@@ -271,7 +271,7 @@ def test_a_step_reads_nothing_from_the_device(monkeypatch, change):
         step = next(steps)
         assert len(step.micro) > 1
         module.training_step(step.to(META), number)
-    assert len(module.pending._kept) >= 6
+    assert len(module.pending._pending) >= 6
     with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
         module.flush_losses()
 
@@ -283,7 +283,7 @@ def test_sums_are_those_of_reading_every_step(alone):
         module.pending.every = every
         for number in range(13):
             module.training_step(next(steps), number)
-        assert bool(module.pending._kept) is (every > 1)
+        assert bool(module.pending._pending) is (every > 1)
         found.append(module.take_sums().tolist())
     assert found[0] == found[1] and found[0][0] > 0
 

@@ -32,6 +32,7 @@ from lightning_tfm.report.serialize import BY_METRIC
 from lightning_tfm.report.stats.statistics import left_out_error, rank_correlation
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.study.settings import load_experiment
+from lightning_tfm.yaml_files import shipped_folder
 
 Curve = Mapping[int, float]
 """step -> dev perplexity"""
@@ -39,8 +40,6 @@ Curve = Mapping[int, float]
 CALIBRATED_ON = ("C-N2", "C-N8", "D-Pdrop0.0", "D-Pdrop0.2", "big")
 """rows beside base on which the regime of the shipped miniatures was chosen, at seeds that no reported table uses: what
 they show there is not independent of the paper's numbers"""
-SHIPPED = "experiments/miniature.yaml"
-"""the experiment that has this regime; other texts share it"""
 
 STILL_FALLING = 0.05
 """relative fall of base's dev perplexity over the last eighth of its training from which a table shows how fast rows
@@ -154,7 +153,7 @@ def find(cells: Cells, report: Summary) -> Agreement | None:
 
 def has_shipped_regime(base: Experiment) -> bool:
     """Whether it trains as the shipped miniatures do: divisors, initialisation, rate, steps; on any text, any batch."""
-    ours = load_experiment(SHIPPED)
+    ours = load_experiment(shipped_folder("experiments") / "miniature.yaml")
     training = replace(base.training, seed=ours.training.seed, tokens=ours.training.tokens)
     return (training, base.miniature, base.model.init) == (ours.training, ours.miniature, ours.model.init)
 

@@ -82,8 +82,8 @@ def test_effects_that_are_there_are_found(tmp_path):
     assert cross.lower < 0.6 < cross.upper and cross.p < 0.001
     assert main.depends_on == ["training.warmup"] and cross.depends_on == []
     page = report.render("html")
-    assert "norm pre × warmup 800" in page and page.index("section-factors") < page.index("section-table")
-    assert 'aria-label="Dev perplexity by norm and warmup"' in page and "norm post, warmup 800: " in page
+    assert "norm pre × warm-up 800" in page and page.index("section-factors") < page.index("section-table")
+    assert 'aria-label="Dev perplexity by norm and warm-up"' in page and "norm post, warm-up 800: " in page
     assert report.summary.analyses["factors"].maps[0].values[0][0] == pytest.approx(5, rel=0.1)
 
 

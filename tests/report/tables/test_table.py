@@ -145,7 +145,9 @@ def test_a_page_has_room_for_the_differences_of_two_metrics_and_the_means_of_all
     of = {name: Scores(5.0, None, {"1": 5.0}, Difference("undecided", "", None)) for name in ("ppl", "bleu", "chrf")}
     report = summary([summary_row("base", base=True), replace(summary_row("A-h1", "worse"), scores=of)])
     on = {c.key: c.on for c in table.page(report).columns}
-    assert [on[key] for key in ("ppl-d", "bleu-d", "chrf-d", "chrf-word")] == [True, True, False, False]
+    assert [on.get(key) for key in ("ppl-d", "bleu-d", "chrf-d", "chrf-word")] == [True, True, False, None], (
+        "a verdict's column without a word is none"
+    )
     assert on["ppl"] and on["bleu"] and on["chrf"]
 
 

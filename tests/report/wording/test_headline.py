@@ -146,7 +146,7 @@ def test_a_factorial_leads_with_its_fields_and_says_where_they_interact():
     assert headline(made)[0] == said
     both = [replace(e, p=None) for e in (*effects, effect("interaction", [norm, late], 30.0))]
     assert headline(replace(made, analyses={"factors": FactorSummary([], both, [])}))[0] == (
-        f"{said} But effects differ with the other fields (norm × warmup): read the combinations. These are intervals "
+        f"{said} But effects differ with the other fields (norm × warm-up): read the combinations. These are intervals "
         "without a test: too few seeds."
     )
     nothing = replace(made, analyses={"factors": FactorSummary([], effects[1:], [])})
