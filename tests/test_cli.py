@@ -17,6 +17,7 @@ import yaml
 from lightning_tfm.cli import terminal
 from lightning_tfm.cli.arguments import make_parser, parse, settings_text
 from lightning_tfm.cli.main import VERBS, main
+from lightning_tfm.cli.output import write_to
 from lightning_tfm.cli.train.sweep import add_table_options, rows_and_seeds
 from lightning_tfm.cli.train.tune import add_search_options, search_from
 from lightning_tfm.errors import UserError
@@ -34,6 +35,7 @@ ROOT = Path(__file__).parents[1]
 LIGHT = """
 import sys
 from lightning_tfm.cli.main import VERBS, main
+from lightning_tfm.cli.output import write_to
 heavy = "torch lightning optuna sentencepiece wandb pydantic scipy sacrebleu rich".split()
 for verb in ([], *([verb] for verb in VERBS)):
     try:
@@ -367,3 +369,17 @@ def test_make_leaves_an_environment_to_the_clone_that_it_belongs_to(tmp_path):
         assert done.returncode == code and ("belongs to the clone in file:///somewhere/else" in done.stderr) == bool(
             code
         )
+
+
+def test_a_pipe_is_written_to_and_a_link_stays_one(tmp_path, capsys):
+    """As root an atomic write to /dev/null would put a file in its place."""
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_to(pipe, "over")
+    assert os.read(reader, 10) == b"over" and pipe.is_fifo() and capsys.readouterr().out == ""
+    os.close(reader)
+    file.write_text("before")
+    link.symlink_to(file)
+    write_to(link, "after")
+    assert link.is_symlink() and file.read_text() == "after" and capsys.readouterr().out == f"{link}\n"

@@ -79,12 +79,17 @@ def layout(options: dict[str, Any]) -> "Layout":
 
 
 def write_to(path: Path, content: str | bytes) -> None:
-    """Write a requested file, and name it. Raises UserError where it is a folder."""
+    """Write a requested file, and name it; a device or a pipe is written to, not replaced. Raises UserError where it is
+    a folder."""
     if path.is_dir():
         raise UserError(f"--to={path}: is a folder; name a file")
+    data = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, content.encode() if isinstance(content, str) else content)
+        write_atomic(path.resolve(), data)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
