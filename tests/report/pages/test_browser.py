@@ -364,7 +364,8 @@ ENDS = """() => [...document.querySelectorAll('#section-curves svg:not(details *
   for (const e of svg.querySelectorAll('text.end')) ends.push(e.getBoundingClientRect());
   ends.sort((a, b) => a.top - b.top);
   const near = ends.slice(1).map((e, i) => (e.bottom - ends[i].bottom) / e.height);
-  return [svg.querySelectorAll('g:has(> text.end)').length, Math.max(...ends.map(e => e.right - box.right)), Math.min(...near)];
+  const named = svg.querySelectorAll('g:has(> text.end)').length;
+  return [named, Math.max(...ends.map(e => e.right - box.right)), Math.min(...near)];
 })"""
 
 
