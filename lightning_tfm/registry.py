@@ -164,6 +164,9 @@ class Kind(dict[str, P], Generic[P]):
         module, _, attribute = name.replace(":", ".").rpartition(".")
         if not all(module.split(".")):
             raise UserError(f"{self.field}='{name}': {nearest(name, self)}, or the import path of a class")
+        from lightning_tfm.user_code.modules import see_working_directory
+
+        see_working_directory()
         try:
             part = getattr(import_module(module), attribute)
         except (ImportError, AttributeError, RecursionError) as error:
@@ -178,11 +181,14 @@ class Kind(dict[str, P], Generic[P]):
         return part
 
     def count(self, name: str, *sizes: Any) -> int:
-        """Trainable numbers of that part by its formula. Raises UserError where only the built model knows."""
+        """Trainable numbers of that part by its formula. Raises UserError where there is none or it fails."""
         formula = self.traits(name).parameter_count
         if formula is None:
             raise UserError(f"{self.field}={name}: only the built model knows its number of parameters")
-        return int(formula(*sizes))
+        try:
+            return int(formula(*sizes))
+        except TypeError as error:
+            raise UserError(f"{self.field}={name}: its parameter_count: {error}") from error
 
 
 # --- formulas ---

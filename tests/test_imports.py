@@ -35,7 +35,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "gone": {"errors"},
     "rng": set(),
     "metrics": {"errors", "plural_words", "user_code"},
-    "registry": {"errors", "model.config"},  # its types alone
+    "registry": {"errors", "model.config", "user_code"},  # its types alone
     "special_tokens": set(),
     "plural_words": set(),
     "config": {"errors", "gone", "model.config", "registry"},

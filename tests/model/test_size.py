@@ -233,3 +233,15 @@ def test_linear_maps_of_a_users_attention_are_counted_in_the_built_model(name, w
     model = Transformer(config, V).double()
     pairs = AttentionPairs.of(config, torch.full((B,), 23).numpy(), torch.full((B,), 17).numpy())
     assert training_flops(config, V, B * 23, B * 17, pairs, model.weights()) == counted_by_torch(model, 23, 17)
+
+
+def test_a_formula_that_does_not_take_the_sizes_is_refused_in_a_line(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_count.py").write_text(
+        "from lightning_tfm.model.feed_forward import FeedForward\n\n\nclass Mine(FeedForward):\n"
+        "    @staticmethod\n    def parameter_count():\n        return 3\n"
+    )
+    name = "own_count.Mine"
+    FEED_FORWARDS.find(name, "lightning_tfm.model.feed_forward")
+    with pytest.raises(UserError, match=rf"model\.feed_forward={name}: its parameter_count: .*takes 0 "):
+        FEED_FORWARDS.count(name, Model())

@@ -11,6 +11,7 @@ import pytest
 
 from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.positions import find_scheme
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as, save
@@ -334,3 +335,13 @@ def test_two_spellings_of_one_experiment_have_one_name() -> None:
         return training_hash(training_identity(e, "t", dict.fromkeys(own_classes(e).values(), "source")))
 
     assert name("m.X", 0.0) == name("m:X", 0.0) == name("m.X", -0.0) != name("m.Y", 0.0)
+
+
+def test_a_class_in_the_working_directory_is_found_by_whatever_needs_it(made, tmp_path, monkeypatch):
+    """Commands that only read a run, too: export, translate, test."""
+    top = made({"mine.py": CLASS})
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", str(tmp_path))])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"must derive from"):
+        find_scheme(f"{top}.mine.Mine")
+    assert f"{top}.mine" in sys.modules

@@ -68,9 +68,7 @@ def measure_layers(models: Sequence[Model], d: int, options: Mapping[str, int]) 
 
     from lightning_tfm.measure.layers import at_width, measure
     from lightning_tfm.model.layer_types import find_layer
-    from lightning_tfm.user_code.modules import see_working_directory
 
-    see_working_directory()
     if options["threads"]:
         torch.set_num_threads(options["threads"])
     for model in models:

@@ -132,10 +132,6 @@ class OwnCorpus(Corpus):
 
 def make_corpus(data: Data) -> Corpus:
     """The corpus that `data.corpus` names: one that ships, or the import path of a class."""
-    if data.corpus not in CORPORA:
-        from lightning_tfm.user_code.modules import see_working_directory
-
-        see_working_directory()
     cls = CORPORA.find(data.corpus, __name__)
     if not (isinstance(cls, type) and callable(getattr(cls, "lines", None))):
         raise UserError(f"data.corpus={data.corpus}: must be a class with a method lines(split)")
