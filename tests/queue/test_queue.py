@@ -372,7 +372,7 @@ def test_the_dashboard_shows_a_study_and_its_trials(tmp_path: Path) -> None:
                 expect(body).to_contain_text(words, timeout=60_000)
             page.get_by_text("Trial 3").first.click()
             for key, value in PARAMETERS.items():
-                expect(body).to_contain_text(re.compile(rf"{key}\W*{value}\b"), timeout=60_000)
+                page.get_by_text(re.compile(rf"^{key}\W*{value}$")).first.wait_for()
             browser.close()
         assert journal.read_bytes() == before, "looking changes nothing"
     finally:
