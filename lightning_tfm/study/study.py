@@ -242,10 +242,12 @@ class Ablation(Study):
         return _with_seed(self._once("exact", row, lambda row: self.written(row).scaled(name)), seed)
 
     def _once(self, kind: str, row: Row, make: Callable[[Row], T]) -> T:
-        """What is made of a row, kept; with the row, so that no other one gets its id."""
-        if (kind, id(row)) not in self._made:
-            self._made[kind, id(row)] = row, make(row)
-        own: T = self._made[kind, id(row)][1]
+        """What is made of a row, kept with it: no other one gets its id, and in a copy, whose ids are others, none is
+        taken for it."""
+        kept = self._made.get((kind, id(row)))
+        if kept is None or kept[0] is not row:
+            kept = self._made[kind, id(row)] = row, make(row)
+        own: T = kept[1]
         return own
 
     @cached_property

@@ -22,7 +22,7 @@ from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as, save
 from lightning_tfm.study.user_classes import user_classes
 from lightning_tfm.watch.study_state import CellState
-from tests.helpers.studies import leave
+from tests.helpers.studies import ablation, leave
 from tests.study.test_plan import TABLE, call
 
 MINIATURE = Miniature(width=8, depth=2, steps=100)
@@ -391,3 +391,12 @@ def test_a_study_that_holds_a_row_or_seed_twice_is_refused(tmp_path, capsys, key
     path.write_text(json.dumps(plain | {key: [*plain[key], plain[key][0]]}))
     assert main(["status", "s", "--out", str(tmp_path)]) == 2
     assert f"{path}: {named}" in capsys.readouterr().err
+
+
+def test_what_is_kept_of_a_row_is_never_another_row_s():
+    """In a pickled study rows have other ids, and one of them may be that of a row before."""
+    study = ablation(["base", "A-h1"])
+    base, one_head = study.rows
+    exact = study.exact(base)
+    study._made["exact", id(one_head)] = base, exact
+    assert study.exact(one_head).model.h == 1 != study.exact(base).model.h and study.exact(base) is exact
