@@ -5,6 +5,7 @@ A line holds the row's difference to base as the metric is tested (stats/statist
 least two studies have, the first among them, with the same change; all others are named with the reason.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,12 +17,14 @@ import pandas as pd
 from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, WORD
+from lightning_tfm.plural_words import listed
 from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.charts.forest import Entry, Line
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables.columns import name_cell
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import differences
 from lightning_tfm.study.study import HIDDEN, Ablation
 
@@ -50,8 +53,13 @@ def long_table(reports: Sequence[Report]) -> tuple[pd.DataFrame, list[str]]:
                 of = {key: getattr(d, key) for key in OF} if d else {}
                 lines.append({"row": flagged, "study": study, "metric": metric, "n": row.n} | of)
     if not lines:
-        studies = ", ".join(families)
-        raise UserError(f"no row is in two of the studies {studies}: nothing to compare ({'; '.join(left_out)})")
+        first, *others = families
+        again = with_out(f"lightning-tfm sweep FILE --name {shlex.quote(first)}", reports[0].cells.root)
+        raise UserError(
+            f"no row is in two of the studies {', '.join(families)}: nothing to compare ({'; '.join(left_out)}); "
+            f"for one table of all rows over the same base: {again}, FILE being the sweep file of {listed(others)}, "
+            "which trains only what is missing"
+        )
     return pd.DataFrame(lines, columns=["row", "study", "metric", "n", *OF]).astype(dict.fromkeys(OF, float)), left_out
 
 

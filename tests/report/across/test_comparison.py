@@ -182,9 +182,16 @@ def test_two_studies_of_one_name_are_told_apart(tmp_path):
 def test_what_cannot_be_compared_is_refused(tmp_path, capsys):
     one = Generator(tmp_path, ["base", "A-h1"], [1], "one")
     one.write_all()
-    Generator(tmp_path, ["base", "A-h4"], [1], "other").write_all()
-    with pytest.raises(UserError, match="no row is in two of the studies one, other"):
+    other = Generator(tmp_path, ["base", "A-h4"], [1], "other")
+    other.write_all()
+    with pytest.raises(UserError, match="no row is in two of the studies one, other") as refusal:
         compare([make("one", tmp_path), make("other", tmp_path)])
+    assert f"table of all rows over the same base: lightning-tfm sweep FILE --name one --out {tmp_path}" in str(
+        refusal.value
+    )
+    save(replace(other.study, name="one"), tmp_path)  # as that sweep does
+    joined = make("one", tmp_path).summary
+    assert [row.name for row in joined.rows] == ["base", "A-h1", "A-h4"] and joined.finished == joined.cells == 3
     rows = [replace(row, name=row.name.replace("A-h1", "one-head")) for row in one.study.rows]
     save(replace(one.study, name="renamed", rows=rows), tmp_path)
     hint = "A-h1: only in one; renamed calls it one-head"
