@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.atomic_io import to_json
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue import pool, queue
 from lightning_tfm.queue.housekeeping import retry
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.searches.sampling import Trials
@@ -30,7 +30,7 @@ from lightning_tfm.runs.record import Outcome, RunRecord, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState, value_of_aim
-from tests.helpers.family import leads_group, offspring
+from tests.helpers.family import is_stopped, runs_of
 from tests.helpers.launching import launch
 from tests.helpers.studies import DEV, leave
 from tests.helpers.waiting import wait_for
@@ -149,9 +149,7 @@ def test_a_record_that_cannot_be_read_fails_its_own_cell_alone(tmp_path: Path, d
     assert str(run.path) in first.reason and ".json: " in first.reason and first.attempt == 1
     assert f"s: refused: r0/1; when the cause is gone, {'lightning-tfm resume s'}" in shown(tmp_path)
     (run.path / damaged).unlink()
-    with (tmp_path / "shown").open("a") as stream:
-        ended = launch("s", make_cells(2), tmp_path, Fake(tmp_path), stream, again=True)
-    assert {state.state for state in ended} == {"done"}
+    assert {state.state for state in study(tmp_path, Fake(tmp_path), 2, workers=1, again=True)} == {"done"}
 
 
 def test_a_record_damaged_after_its_study_ended_fails_its_own_cell_and_the_others_train(tmp_path: Path) -> None:
@@ -202,15 +200,6 @@ def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(t
     study(tmp_path, fake, 8, workers=1)  # two more rows
     assert Counter(row for row, _ in fake.notes("began")) == {f"r{i}": 1 for i in range(8)}
     assert "s: 8 finished, 0 running, 0 waiting, 0 failed" in shown(tmp_path)
-
-
-def test_a_run_finished_elsewhere_is_not_run_again(tmp_path: Path) -> None:
-    fake = Fake(tmp_path)
-    attempt = RunFolder(tmp_path, make_cells(1)[0].training_hash).claim()
-    leave(attempt, ppl=3.0)
-    attempt.release()
-    assert study(tmp_path, fake, 1, workers=1)[0].state == "done"
-    assert not fake.notes("began")
 
 
 def test_a_run_that_somebody_else_works_on_is_waited_for(tmp_path: Path, forks) -> None:
@@ -304,44 +293,14 @@ def test_the_same_command_tries_once_more_what_may_go_on_now(tmp_path: Path) -> 
     assert {state.state for state in states} == {"done"}, "the command that was named helps"
 
 
-def test_a_run_without_a_result_has_failed(tmp_path: Path) -> None:
-    [state] = study(tmp_path, lambda task: None, 1, workers=1)
-    assert state.state == "failed" and "without result.json" in state.reason
-
-
-def test_a_run_killed_by_a_signal_is_tried_three_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "tries", "words"),
+    [(0, 1, "without result.json"), (signal.SIGKILL, 3, "killed by SIGKILL (out of memory?)")],
+)
+def test_a_run_that_ends_without_a_word_has_failed(tmp_path: Path, number: int, tries: int, words: str) -> None:
     fake = Fake(tmp_path)
-
-    def train(task: Task) -> None:
-        fake.note("tried", task)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    [state] = study(tmp_path, train, 1, workers=1)
-    assert (state.state, len(fake.notes("tried"))) == ("failed", 3)
-    assert state.reason == "killed by SIGKILL (out of memory?)"
-
-
-def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, forks) -> None:
-    fake = Fake(tmp_path, 0.05, held=True)
-    launcher = forks.start(lambda: study(tmp_path, fake, 2, workers=2))
-    for count in (2, 3):
-        wait_for(lambda count=count: len(fake.notes("began")) >= count)
-        row, pid = fake.notes("began")[-1]
-        folder = RunFolder(tmp_path, next(cell.training_hash for cell in make_cells(2) if cell.row == row))
-        wait_for(lambda folder=folder: folder.read_progress() is not None)
-        os.kill(pid, signal.SIGKILL)
-    fake.let_go()
-    assert forks.join(launcher) == 0
-    assert_whole(tmp_path, fake, 2)
-    assert len(fake.notes("began")) == 4
-    assert re.search(
-        r"r\d seed 1: killed: killed by SIGKILL at step \d \(out of memory\?\); queued again", shown(tmp_path)
-    )
-
-
-def runs_of(launcher: int) -> set[int]:
-    """Each leads a process group."""
-    return {pid for pid in offspring(launcher) if start_ticks(pid) and leads_group(pid)}
+    [state] = study(tmp_path, lambda task: (fake.note("tried", task), os.kill(os.getpid(), number)), 1, workers=1)
+    assert (state.state, len(fake.notes("tried"))) == ("failed", tries) and words in state.reason
 
 
 @pytest.mark.parametrize("kind", ["journal", pytest.param("postgres", marks=pytest.mark.long)])
@@ -373,6 +332,7 @@ def test_kills_of_runs_and_of_the_pool_lose_and_double_nothing(tmp_path, forks, 
     if kind == "journal":
         assert_whole(tmp_path, fake, 8)
     assert shown(tmp_path).count("killed by SIGKILL") == 4 and "is gone; queued again" in shown(tmp_path)
+    assert re.search(r"r\d seed 1: killed: killed by SIGKILL at step \d \(out of memory\?\); queued", shown(tmp_path))
     assert not [pid for _, pid in fake.notes("began") if forks.alive(pid)]
 
 
@@ -388,20 +348,6 @@ def test_an_outage_of_the_database_costs_no_run(tmp_path: Path, forks, postgres)
     postgres.control("start")
     assert forks.join(launcher) == 0
     assert Counter(row for row, _ in fake.notes("began")) == {f"r{i}": 1 for i in range(4)}
-
-
-def test_nothing_survives_the_launchers_kill_and_the_next_call_goes_on(tmp_path: Path, forks) -> None:
-    fake = Fake(tmp_path, 0.05, held=True)
-    launcher = forks.start(lambda: study(tmp_path, fake, 3, workers=2))
-    wait_for(lambda: len(fake.notes("began")) == 2)
-    family = runs_of(launcher)
-    assert family == {pid for _, pid in fake.notes("began")}
-    forks.kill(launcher)
-    wait_for(lambda: not any(forks.alive(pid) for pid in family))
-    fake.let_go()
-    study(tmp_path, fake, 3, workers=2)
-    assert_whole(tmp_path, fake, 3)
-    assert len(fake.notes("began")) == 5
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -485,36 +431,56 @@ def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> No
     wait_for(lambda: not forks.alive(fake.notes("began")[0][1]))
 
 
-def test_a_stopped_pool_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_path: Path, forks) -> None:
-    fake = Fake(tmp_path, 0.1, held=True)
-    pool = forks.start(lambda: study(tmp_path, fake, 1, workers=1, grace=2.0))
+class Hurried:
+    """The module `time`, by whose clock an hour passes with every question `while_so`."""
+
+    def __init__(self, while_so: Callable[[], bool]) -> None:
+        self.while_so, self.ahead = while_so, 0.0
+
+    def monotonic(self) -> float:
+        self.ahead += 3600.0 * self.while_so()
+        return time.monotonic() + self.ahead
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(time, name)
+
+
+def test_a_stopped_pool_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_path, forks, monkeypatch) -> None:
+    fake, silent = Fake(tmp_path, 0.1, held=True), tmp_path / "silent"
+    first = forks.start(lambda: study(tmp_path, fake, 1, workers=1, grace=60.0))
     wait_for(lambda: len(fake.notes("began")) == 1)
     [(_, run)] = fake.notes("began")
-    other = forks.start(lambda: study(tmp_path, fake, 1, workers=1, grace=2.0))
-    for pid in (pool, run):
+    monkeypatch.setattr(queue, "time", Hurried(lambda: silent.exists() and is_stopped(first)))
+    other = forks.start(lambda: study(tmp_path, fake, 1, workers=1, grace=60.0))
+    for pid in (first, run):
         os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda pid=pid: is_stopped(pid))
+    folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
+    os.utime(folder.attempts / "0001.beat", (0, 0))
+    silent.touch()
     fake.let_go()
     wait_for(lambda: len(fake.notes("began")) == 2)
-    for pid in (run, pool):
+    for pid in (run, first):
         os.kill(pid, signal.SIGCONT)
-    assert [forks.join(pid) for pid in (pool, other)] == [0, 0]
+    assert [forks.join(pid) for pid in (first, other)] == [0, 0]
     assert_whole(tmp_path, fake, 1)
-    folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
     assert folder.newest() == 2 and "attempt 1 was replaced by attempt 2" in folder.log.read_text()
-    assert "has been silent for 2 s; queued again" in shown(tmp_path)
+    assert "has been silent for 60 s; queued again" in shown(tmp_path)
 
 
-def test_a_run_that_hangs_stopped_under_a_living_pool_is_killed_and_retried(tmp_path: Path, forks) -> None:
+def test_a_run_that_hangs_stopped_under_a_living_pool_is_killed_and_retried(tmp_path: Path, monkeypatch) -> None:
     fake = Fake(tmp_path)
 
     def train(task: Task) -> None:
         if task.attempt.number == 1:
+            fake.note("stops", task)
             os.kill(os.getpid(), signal.SIGSTOP)
         fake(task)
 
-    [state] = study(tmp_path, train, 1, workers=1, grace=2.0)
+    monkeypatch.setattr(pool, "time", Hurried(lambda: any(is_stopped(pid) for _, pid in fake.notes("stops"))))
+    [state] = study(tmp_path, train, 1, workers=1, grace=60.0)
     assert (state.state, state.attempt) == ("done", 2)
-    assert "gave no sign of life for 2 s" in shown(tmp_path)
+    assert "gave no sign of life for 60 s" in shown(tmp_path)
 
 
 def test_an_error_of_the_pool_s_own_leaves_no_process_and_hands_every_cell_back(tmp_path: Path, monkeypatch) -> None:
@@ -530,28 +496,3 @@ def test_an_error_of_the_pool_s_own_leaves_no_process_and_hands_every_cell_back(
     assert children() == before
     assert {state.state for state in states(tmp_path).values()} == {"waiting"}
     assert {state.state for state in study(tmp_path, Fake(tmp_path), 2, workers=2)} == {"done"}
-
-
-def test_a_torn_journal_is_repaired_in_passing(tmp_path: Path) -> None:
-    fake = Fake(tmp_path)
-    study(tmp_path, fake, 1, workers=1)
-    with (tmp_path / "studies/s/journal.log").open("ab") as file:
-        file.write(b'{"op_code":4,"worker')
-    study(tmp_path, fake, 2, workers=1)
-    assert_whole(tmp_path, fake, 2)
-    assert "removed an unfinished last line of 20 bytes" in shown(tmp_path)
-
-
-def test_a_study_of_another_experiment_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    fake = Fake(tmp_path)
-    study(tmp_path, fake, 1, workers=1)
-    before = sorted(str(path) for path in tmp_path.rglob("*"))
-    with pytest.raises(UserError, match="another experiment"):
-        launch("s", [Cell("r0", 1, "f" * 64, 1.0)], tmp_path, fake)
-    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
-
-
-def test_links_are_json(tmp_path: Path) -> None:
-    assert json.loads(to_json({"a": 1.5})) == {"a": 1.5}
-    with pytest.raises(ValueError):
-        to_json({"a": float("nan")})

@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
@@ -170,16 +171,19 @@ def test_a_sampler_that_computes_holds_up_its_own_study_alone(both: Storage, nam
     assert [forks.join(computing), forks.join(own)] == [0, 0]
 
 
-def test_a_silent_owner_is_reaped_after_the_grace_period_and_cannot_finish(both: Storage, name: str) -> None:
-    stopped, other = Queue(name, both, grace=2.0), Queue(name, both, grace=2.0)
+def test_a_silent_owner_is_reaped_after_the_grace_period_and_cannot_finish(both, name, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("lightning_tfm.queue.queue.time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    stopped, other = Queue(name, both, grace=60), Queue(name, both, grace=60)
     stopped.enqueue(cells(1))
     claim = stopped.claim()
     assert claim is not None
-    end = time.monotonic() + 2.5
-    while time.monotonic() < end:  # as long as it beats it is left alone
+    for now[0] in range(0, 300, 50):  # as long as it beats it is left alone
         assert stopped.beat(claim) and other.reap() == 0
-        time.sleep(0.05)
-    wait_for(lambda: other.reap() == 1, what="the end of its grace period")
+    now[0] += 60
+    assert other.reap() == 0
+    now[0] += 1
+    assert other.reap() == 1
     assert other.reap() == 0
     assert not stopped.beat(claim)
     assert not stopped.finish(claim, 1.0)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.launch import work
-from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.results import importances, report
 from lightning_tfm.queue.searches.sampling import SearchTrials, optuna_params, warmup_line
@@ -28,7 +29,7 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.record import Measure, Outcome, read_small
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import Fingerprints, load_rows
+from lightning_tfm.study.rows import load_rows
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import Ablation
@@ -36,6 +37,8 @@ from lightning_tfm.study.study_file import load, load_as, save
 from lightning_tfm.study.sweeps import Parameter, Pruner, read_sweep
 from lightning_tfm.study.trials import gains
 from lightning_tfm.training.schedule import EventSchedule
+from lightning_tfm.watch.run_state import Curve
+from tests.helpers import studies
 from tests.helpers.launching import Train, launch
 from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
@@ -49,22 +52,8 @@ GRID = [Parameter("model.h", "categorical", [1, 2, 4]), Parameter("model.N", "in
 
 
 def search(**changes: Any) -> Search:
-    made = Search(
-        name="s",
-        base=Experiment(),
-        space=SPACE,
-        sampler="tpe",
-        seed=0,
-        trials=6,
-        objectives={"dev/ppl": "minimize"},
-        constraints={},
-        pruner=Pruner(),
-        prints=Fingerprints("t", "d"),
-        V=100,
-        store="x",
-        based=False,
-    )
-    return replace(made, **changes)
+    default = {"name": "s", "base": Experiment(), "space": SPACE, "trials": 6, "V": 100, "based": False}
+    return studies.search(**default | changes)
 
 
 class Stopped(Exception):
@@ -79,8 +68,8 @@ def loss(change: dict[str, Any]) -> float:
     return 1.0 + sum(abs(float(value) - 0.3) for value in change.values())
 
 
-def train(task: Task, pause: float = 0.02) -> None:
-    """Perplexity falls with the steps to what the parameters decide."""
+def train(task: Task, after: Callable[[int], object] = lambda step: None) -> None:
+    """Perplexity falls with the steps to what the parameters decide; `after` is called after each."""
     worst = loss(task.cell.change)
     with (task.folder.root / "begun").open("a") as file:
         file.write(f"{task.cell.row} {os.getpid()}\n")
@@ -89,13 +78,31 @@ def train(task: Task, pause: float = 0.02) -> None:
             raise Stopped(step - 1)
         task.attempt.append_metrics({"step": step, "dev_ppl": worst + 1 / step})
         task.attempt.write_progress(step, STEPS, 1.0, "train")
-        time.sleep(pause)
+        after(step)
     leave(task.attempt, ppl=worst, bleu=10 / worst)
 
 
 def train_watched(task: Task) -> None:
-    """`train`, but a bad trial is slow enough for a look in between."""
-    train(task, 0.25 if loss(task.cell.change) > 1.6 else 0.02)
+    """`train`, but a bad trial waits after each step until the pool has looked at it (see `noting`)."""
+    seen = task.folder.root / f"{task.cell.row} seen"
+
+    def wait(step: int) -> None:
+        wait_for(lambda: task.attempt.stop_asked() or (seen.exists() and len(seen.read_text()) >= step))
+
+    train(task, wait if loss(task.cell.change) > 1.6 else lambda step: None)
+
+
+@pytest.fixture
+def noting(monkeypatch) -> None:
+    """After each look at a trial the pool leaves a file with a letter for each step that it saw."""
+    watch = SearchTrials.watch
+
+    def noted(self: SearchTrials, claim: Claim, folder: RunFolder, pid: int) -> None:
+        steps = len(Curve.of(folder.path).lines)
+        watch(self, claim, folder, pid)
+        (folder.root / f"{claim.cell.row} seen").write_text("x" * steps)
+
+    monkeypatch.setattr(SearchTrials, "watch", noted)
 
 
 def train_until_stopped(task: Task) -> None:
@@ -176,6 +183,7 @@ def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, ki
     assert best.cell.training_hash[:16] in (tmp_path / "studies" / "s" / "best.yaml").read_text()
 
 
+@pytest.mark.usefixtures("noting")
 @pytest.mark.parametrize(("kind", "within"), [("asha", False), ("hyperband", True)])
 def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, kind: str, within: bool) -> None:
     base = override(Experiment(), {"training.steps": STEPS, "training.warmup": 3}, "test")
@@ -269,8 +277,11 @@ def test_a_stop_request_reaches_only_the_attempt_it_was_made_for(tmp_path: Path,
 
 
 def test_a_killed_trial_goes_on_with_the_same_parameters(tmp_path: Path, forks) -> None:
-    slow = search(trials=2, space=[Parameter("training.lr_factor", "uniform", [], 5.0, 6.0)])
-    launcher = forks.start(lambda: run(tmp_path, slow, workers=1, train=train_watched))
+    def train_again(task: Task) -> None:
+        train(task, lambda step: time.sleep(3600 if (task.cell.row, task.attempt.number) == ("t0000", 1) else 0))
+
+    made = search(trials=2, space=SPACE[:1])
+    launcher = forks.start(lambda: run(tmp_path, made, workers=1, train=train_again))
     wait_for(lambda: (tmp_path / "begun").exists() and "\n" in (tmp_path / "begun").read_text())
     pid = int((tmp_path / "begun").read_text().split()[1])
     os.kill(pid, signal.SIGKILL)

@@ -27,7 +27,7 @@ from lightning_tfm.study.study_file import save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers import held
-from tests.helpers.family import offspring
+from tests.helpers.family import runs_of
 from tests.helpers.launching import ablation, launch
 from tests.helpers.studies import leave
 from tests.helpers.tiny import experiment, in_child, write_corpus
@@ -73,10 +73,6 @@ def run(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -
         )
 
 
-def runs(launcher: int) -> list[int]:
-    return [pid for pid in offspring(launcher) if start_ticks(pid)]
-
-
 class Storm:
     """Launchers of one study, and what befalls them: kills of runs and of launchers; one is stopped and woken.
 
@@ -96,7 +92,9 @@ class Storm:
         began = time.monotonic()
         while any(start_ticks(pid) for pid in self.launchers):
             time.sleep(EVERY)
-            victims = [pid for launcher in self.launchers for pid in runs(launcher) if pid not in self._stopped]
+            victims = [
+                pid for launcher in self.launchers for pid in sorted(runs_of(launcher)) if pid not in self._stopped
+            ]
             if victims:
                 self._strike(self._dice.choice(victims))
             if self._stopped and not self.woken and time.monotonic() - self._since > 2 * GRACE:
@@ -112,7 +110,7 @@ class Storm:
         rows = dict(line.split() for path in lists for line in path.read_text().splitlines())
         row = rows.get(str(victim))
         if self.kills == 6:
-            self._stopped = [self.launchers[-1], *runs(self.launchers[-1])]
+            self._stopped = [self.launchers[-1], *runs_of(self.launchers[-1])]
             self._since = time.monotonic()
             for pid in self._stopped:
                 os.kill(pid, signal.SIGSTOP)
