@@ -22,9 +22,7 @@ from lightning_tfm.queue.storages.open import make_queue, open_queue
 from lightning_tfm.queue.storages.sharing import fetch, publish
 from lightning_tfm.queue.view import View, follow
 from lightning_tfm.queue.wandb_mirror import mirror_to_wandb
-from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import MAY_BE_GONE, say
-from lightning_tfm.runs.record import RunRecord, read_record
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.search import Search
@@ -88,8 +86,8 @@ def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, sta
     """
     view = View(job.study.name, stream)
     try:
-        queue = _fill(job, cells, start, view)
         watch = Watch(job.root, job.resources.workers, job.study)
+        queue = _fill(job, cells, start, view, watch)
         Pool(job, queue, view, watch).run()
         fetch(queue, job.root)
         view.show(watch.look(queue.states()))
@@ -100,7 +98,7 @@ def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, sta
         view.close()
 
 
-def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
+def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View, watch: Watch) -> Queue:
     """The queue of a study with its cells in it."""
     queue = make_queue(job.study, job.root, job.resources, view.say)
     if start:
@@ -110,7 +108,7 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
         view.say(f"{job.study.name}: failed before, tried once more: {', '.join(again)}")
 
     def kept(name: str) -> bool:  # a damaged record is not: its cell is run, and fails by name, the others train
-        return not job.resources.share_files or isinstance(read_record(RunFolder(job.root, name).result), RunRecord)
+        return not job.resources.share_files or watch.runs[name].record is not None
 
     queue.enqueue(cells, kept, optuna_params(job.study))
     for run in (run for state in queue.states() for run in state.cell.runs):
@@ -121,7 +119,8 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
 def _submit(job: Job, cells: Sequence[Cell], cluster: Cluster) -> list[CellState] | None:
     """Queue the cells, submit the workers, and watch until nothing is left or no job is alive; None without jobs."""
     name, resources, view = job.study.name, job.resources, View(job.study.name)
-    queue = _fill(job, cells, True, view)
+    watch = Watch(job.root, resources.workers * cluster.jobs, job.study)
+    queue = _fill(job, cells, True, view, watch)
     if queue.done():
         return queue.states()
     jobs = cluster.submit(name, job_arguments(name, job.root, resources), job.folder)
@@ -139,7 +138,7 @@ def _submit(job: Job, cells: Sequence[Cell], cluster: Cluster) -> list[CellState
             if not cluster.alive(jobs) and not queue.done():
                 raise UserError(f"study '{name}': all jobs ended before the study did, see {job.folder / cluster.name}")
 
-    follow(queue, Watch(job.root, resources.workers * cluster.jobs, job.study), view, 1.0, check)
+    follow(queue, watch, view, 1.0, check)
     for line in what_helps(job, queue):
         view.say(line)
     return queue.states()

@@ -32,8 +32,8 @@ from lightning_tfm.runs.process.forking import (
     set_threads,
     signals_held_back,
 )
-from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.runs.rescored import read_scored
+from lightning_tfm.runs.record import Missing, RunRecord, read_record
+from lightning_tfm.runs.rescored import read_later, with_score
 from lightning_tfm.study.study import Study
 from lightning_tfm.study.study_file import folder_of, link
 from lightning_tfm.watch.run_state import RunState
@@ -292,7 +292,9 @@ class Pool:
 
     def _read_record(self, work: Work) -> RunRecord | Missing:
         """What the run left, with the dev score of the study's evaluation if one was made later."""
-        return read_scored(work.folder, self._evaluation(work), self.job.study.base.data.dev)
+        record = self.watch.runs[work.claim.cell.training_hash].record  # as the view shows it: read once for both
+        later = read_later(work.folder.scores(self._evaluation(work)) / f"{self.job.study.base.data.dev}.json")
+        return read_record(work.folder.result) if record is None else with_score(record, later)
 
     def _ending(self, status: int, work: Work) -> tuple[str, str]:
         """Outcome and reason of a child, from its exit code (negative: signal) and the record or outcome.json.

@@ -17,7 +17,7 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import pool, queue
 from lightning_tfm.queue.housekeeping import retry
-from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.searches.sampling import Trials
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.runs.folder import RunFolder
@@ -200,6 +200,27 @@ def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(t
     study(tmp_path, fake, 8, workers=1)  # two more rows
     assert Counter(row for row, _ in fake.notes("began")) == {f"r{i}": 1 for i in range(8)}
     assert "s: 8 finished, 0 running, 0 waiting, 0 failed" in shown(tmp_path)
+
+
+def test_a_record_that_is_written_anew_after_it_was_read_is_read_again(tmp_path: Path, monkeypatch) -> None:
+    """What the pool and the view read once for both is another file's as soon as it is."""
+    asked: list[float] = []
+
+    def values(self: Trials, record: RunRecord) -> tuple[float, ...]:
+        asked.append(record.scores["dev"].ppl)
+        return (record.scores["dev"].ppl,)
+
+    monkeypatch.setattr(Trials, "values", values)
+    run = RunFolder(tmp_path, make_cells(1)[0].training_hash)
+    finish = Queue.finish
+
+    def finish_and_change(self: Queue, claim: Claim, *values: float) -> bool:
+        leave(run.claim(), ppl=5.0)
+        return finish(self, claim, *values)
+
+    monkeypatch.setattr(Queue, "finish", finish_and_change)
+    study(tmp_path, lambda task: leave(task.attempt, ppl=3.0), 1, workers=1)
+    assert asked == [3.0] and "best: dev/ppl 5 (r0/1)" in shown(tmp_path)
 
 
 def test_a_run_that_somebody_else_works_on_is_waited_for(tmp_path: Path, forks) -> None:
