@@ -17,88 +17,16 @@ PACKAGE = Path(lightning_tfm.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_files" not in path.parts)
 NAMES = {path.relative_to(PACKAGE).as_posix() for path in FILES}
 
-BASE = {
-    "config",
-    "errors",
-    "gone",
-    "rng",
-    "metrics",
-    "model.config",
-    "registry",
-    "special_tokens",
-    "plural_words",
-    "schema",
-}
-MAY = {  # room or file -> rooms and files of ours that it may import
-    "archives": set(),
-    "errors": set(),
-    "gone": {"errors"},
-    "rng": set(),
-    "metrics": {"errors", "plural_words", "user_code"},
-    "registry": {"errors", "model.config", "user_code"},  # its types alone
-    "special_tokens": set(),
-    "plural_words": set(),
-    "config": {"errors", "gone", "model.config", "registry"},
-    "config_validation": {"config", "errors", "registry"},
-    "schema": {"errors"},
-    "yaml_files": {"errors", "schema"},
-    "atomic_io": set(),
-    "corpus_metrics": {"config", "errors", "metrics", "bleu", "user_code"},
-    "parseval": {"corpus_metrics", "data.treebank", "errors"},
-    "bleu": {"errors"},
-    "sums": {"atomic_io", "errors"},
-    "user_code": {"errors"},
-    "model": BASE,
-    "data": BASE | {"archives", "atomic_io", "sums", "user_code"},
-    "training": BASE | {"model", "data", "bleu", "atomic_io", "sums"},
-    "accel": BASE | {"model", "data", "training"},
-    "study": BASE | {"config_validation", "model.size", "model.flops", "yaml_files", "atomic_io", "user_code"},
-    "runs": BASE
-    | {"corpus_metrics", "accel", "model", "data", "training", "bleu", "atomic_io", "sums", "user_code"}
-    | {"study.cell", "study.user_classes"},
-    "watch": {"atomic_io", "errors", "metrics", "runs", "schema", "study", "sums"},
-    "queue": BASE
-    | {"config_validation", "runs", "study", "watch", "atomic_io", "data", "training.schedule", "yaml_files"},
-    "inference": BASE | {"corpus_metrics", "accel", "model", "data", "training", "bleu", "atomic_io", "sums", "runs"},
-    "report": BASE
-    | {"runs.folder", "runs.rescored", "runs.divergence", "runs.record", "study", "watch", "archives", "yaml_files"}
-    | {"data.prepare", "data.dataset", "corpus_metrics", "atomic_io", "sums", "model.size", "measure.layer_table"},
-    "judging": {"atomic_io", "errors", "metrics", "plural_words", "report"},
-    "dashboard": BASE
-    | {"atomic_io", "study", "runs.record", "watch", "report", "queue", "data.prepare", "data.dataset"},
-    "measure": BASE | {"model"},
-    "cli": BASE
-    | {"accel", "model", "data", "training", "bleu", "user_code", "yaml_files", "atomic_io", "gone", "sums"}
-    | {"study", "runs", "watch", "queue", "inference", "report", "dashboard", "judging", "measure"},
-    "results": BASE | {"inference", "model", "report", "runs", "study", "watch"},
-    "testing": BASE | {"config_validation", "model", "data", "study.user_classes", "training.schedule"},
-}
-ONLY_IN = {
-    "lightning": {"data", "training", "runs", "judging"},
-    "pytorch_lightning": set(),
-    "optuna": {"queue"},
-    "wandb": {"queue"},
-    "tensorboard": set(),  # through torch.utils.tensorboard
-    "mlflow": set(),
-    "pandas": {"judging", "report"},
-    "sacrebleu": {"corpus_metrics", "bleu"},
-    "sentencepiece": {"data"},
-    "jinja2": {"report", "dashboard"},
-    "markupsafe": {"report", "dashboard", "judging"},
-    "starlette": {"dashboard"},
-    "uvicorn": {"dashboard"},
-    "pydantic": {"schema"},
-    "hydra": set(),
-    "jsonargparse": set(),
-    "pytest": set(),
-}
-TORCH_FREE = "config.py model/config.py errors.py rng.py metrics.py yaml_files.py model/size.py".split()
-TORCH_FREE += "model/flops.py registry.py data/batch_plan.py data/token_store.py training/schedule.py".split()
-TORCH_FREE += "study/rows.py study/user_classes.py user_code/modules.py study/study.py runs/folder.py".split()
-TORCH_FREE += "runs/process/attempt.py".split()
-TORCH_FREE += ["queue/queue.py", "queue/launch.py", "queue/pool.py", "runs/record.py"]
-OPTUNA_FREE = ["study/study.py", "runs/process/attempt.py", "runs/process/torchrun.py", "queue/resources.py"]
-OPTUNA_FREE += ["cli/train/fit.py", "cli/show/table.py"]
+
+def read(text: str) -> dict[str, set[str]]:
+    """`name: words`, which go on in the lines below that are indented."""
+    lines = re.sub(r"\n  +", " ", re.sub(r"(?m)^#.*\n", "", text)).splitlines()
+    return {name: {*words.split()} for name, words in (line.split(":") for line in lines)}
+
+
+OURS, FOREIGN, AT_THE_TOP = map(read, re.split(r"# --- .* ---\n", Path(__file__).with_name("imports.txt").read_text()))
+MAY = {name: words | (OURS["BASE"] if "BASE" in words else set()) for name, words in OURS.items()}
+"""room or file -> rooms and files of ours that it may import"""
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -149,17 +77,13 @@ def wrong_ways(name: str) -> Iterator[str]:
             named = [x for x in MAY[own] if "." in x and f"{rest}.".startswith(f"{x}.")]
             if not (there == own or there in MAY[own] or named):
                 yield f"{name}: {target}"
-        elif own not in ONLY_IN.get(first, {own}):
-            yield f"{name}: {first} is imported only in {sorted(ONLY_IN[first])}"
+        elif own not in FOREIGN.get(first, {own}):
+            yield f"{name}: {first} is imported only in {sorted(FOREIGN[first])}"
 
 
 def test_what_must_start_fast_does_without_torch_scipy_stats_and_what_needs_no_queue_without_optuna():
-    assert {name: found for name in TORCH_FREE if (found := [*reached(name, ("torch", "lightning"))])} == {}
-    assert {name: found for name in OPTUNA_FREE if (found := [*reached(name, ("optuna",))])} == {}
-    assert [
-        *reached("report/study_report.py", ("scipy.stats",)),
-        *reached("report/across/comparison.py", ("scipy.stats",)),
-    ] == []
+    for packages, files in AT_THE_TOP.items():
+        assert {name: found for name in files if (found := [*reached(name, (*packages.split(),))])} == {}
 
 
 def reached(name: str, foreign: tuple[str, ...]) -> Iterator[str]:
