@@ -16,10 +16,9 @@ from lightning_tfm.cli.arguments import documentation
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.config import Model
 from lightning_tfm.study.rows import all_rows
-from tests.helpers.documents import load
+from tests.helpers.documents import PAGES, ROOT, load
 from tests.helpers.studies import Generator
 
-ROOT = Path(__file__).parents[2]
 generated = load("generated")
 FIELDS = [(section, f.name, cls) for section, cls in generated.SECTIONS.items() for f in fields(cls)]
 
@@ -151,6 +150,14 @@ def test_the_pages_build_without_a_warning_and_every_link_leads_somewhere(tmp_pa
                 assert anchor in pages[there].ids, f"{path.name}: {link}"
 
 
+TERMS = re.findall(
+    r"[^,\s][^,]*",
+    """shifted right, sub-layer, multi-head, leftward, label smoothing, warmup_steps, length penalty, transduction,
+    hidden states, anaphora, semi-supervised, teacher forcing, inverse square root, english-french, bytenet, ensembles,
+    memory networks, checkpoint averaging""",
+)
+
+
 def test_the_paper_s_terms_lead_to_fields_and_names_that_there_are():
     page = (ROOT / "docs/terms.md").read_text(encoding="utf-8")
     known = {f"{section}.{name}" for section, name, _ in FIELDS}
@@ -158,26 +165,7 @@ def test_the_paper_s_terms_lead_to_fields_and_names_that_there_are():
     assert len(fields_named) > 30 and set(fields_named) <= known
     for name, path in re.findall(r"`(\w+)` in \[[\w/.]+\]\(\.\./([\w/.]+)\)", page):
         assert re.search(rf"(def|class) {name}\b", (ROOT / path).read_text(encoding="utf-8")), name
-    for term in (
-        "shifted right",
-        "sub-layer",
-        "multi-head",
-        "leftward",
-        "label smoothing",
-        "warmup_steps",
-        "length penalty",
-        "transduction",
-        "hidden states",
-        "anaphora",
-        "semi-supervised",
-        "teacher forcing",
-        "inverse square root",
-        "english-french",
-        "bytenet",
-        "ensembles",
-        "memory networks",
-        "checkpoint averaging",
-    ):
+    for term in TERMS:
         assert term in page.lower(), term
 
 
@@ -205,33 +193,15 @@ def test_the_table_that_the_tutorial_shows_is_what_is_printed_of_its_rows_and_se
 # --- how the documents are written: short sentences, the field's words, and no more text than can be read ---
 
 
-READ = [ROOT / name for name in ("README.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
-READ += [
-    path
-    for path in sorted((ROOT / "docs").rglob("*.md"))
-    if path.parent.name not in ("also", "preregistration")
-    and (path.parent.name != "reference" or path.name == "index.md")
-]
+READ = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md")), *PAGES]
 """what a reader is led to; pre-registrations and the notebook apart, which keep the words of their day"""
 LONGEST = 35
 """words of a sentence"""
 MOST = 30_000
-INSTEAD = {
-    r"invented language": "synthetic language",
-    r"\bover the memory\b": "cross-attention",
-    r"\b(a|no|without|each|every) verbs?\b": "command",
-    r"\bregimes?\b": "training setup",
-    r"interim looks?\b": "interim analysis",
-    r"falls? off\b": "degrades",
-    r"\bfirst code\b": "the authors' tensor2tensor code",
-    r"\b(one|single) stack\b(?! (of|has))": "decoder-only",
-    r"\bpieces?\b(?!`)": "token (SentencePiece's own name and `data.tokenizer: pieces` stay)",
-    r"\bprinted by the paper\b|\bpaper prints\b|\bprinted difference\b": "published",
-    r", for (a|the|it|there|their|an|that|this|its|one|all|no)\b [^.;]*\b(is|are|has|have|needs|asks)\b": "because",
-    r"\b(tokens?|steps?|sentences?|pairs?) a (second|parameter|step|minute)\b": "per",
-    r"\bcell refuses\b|\btable asks\b|\bpage says\b": "the program does it",
-}
-"""words of no use to a reader who knows the field -> what to say; tests/test_package.py has those of the program"""
+INSTEAD = dict(
+    line.split(" -> ")
+    for line in Path(__file__).with_name("private_words.txt").read_text(encoding="utf-8").splitlines()[1:]
+)
 
 
 def prose(text: str) -> list[str]:

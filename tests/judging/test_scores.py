@@ -20,6 +20,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.judging import scores
 from lightning_tfm.judging.logs import read_logs
 from lightning_tfm.judging.scores import aim, read_scores
+from tests.helpers.tables import read_tables
 
 HEAD = "row,seed,acc\n"
 ACC = [aim("acc:higher")]
@@ -47,31 +48,16 @@ def test_all_forms_are_the_same_runs(tmp_path, name, text):
     assert read_scores(written(tmp_path, text, name), ACC).of("base", "acc") == {"1": 0.5, "2": 0.6}
 
 
+NOT_AS_TEXT = [
+    (HEAD.encode() + b"base,1,0.5\nb\xff\xfe,2,1\n", "line 3: bytes that are no text"),
+    (HEAD.replace("\n", "\r") + "base,1,0.5\r", "line 1: new-line character seen in unquoted field"),
+    (HEAD + f"base,1,{'x' * 1000}\n", f"line 2: acc='{'x' * 60}' is no number"),
+    ("", "line 1: is empty"),
+]
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (HEAD + "base,1,0.5\nbase,2,0.5\nbase,1,0.6\n", "line 4: row 'base', seed 1 has its acc in line 2"),
-        (HEAD + "base,1,good\n", "line 2: acc='good' is no number"),
-        (HEAD + "base,1,1_0\n", "line 2: acc='1_0' is no number"),
-        (HEAD + "base,1\n", "line 2: 2 cells, where the first line has 3"),
-        (HEAD + "base,1,0.5\n,2,0.5\n", "line 3: 'row' is empty"),
-        (HEAD.encode() + b"base,1,0.5\nb\xff\xfe,2,1\n", "line 3: bytes that are no text"),
-        ("row,acc\nbase,1\n", "no column 'seed'; name it by --seed COLUMN"),
-        ("name,seed,acc\nbase,1,1\n", "no column 'row'; name it by --row COLUMN"),
-        ("row,seed,loss\nbase,1,1\n", "no column 'acc'"),
-        ("row,seed,acc,acc\nbase,1,1,1\n", "column 'acc' is there twice"),
-        (HEAD.replace("\n", "\r") + "base,1,0.5\r", "line 1: new-line character seen in unquoted field"),
-        (HEAD, "no run has a number in acc"),
-        (HEAD + "base,1,\n", "no run has a number in acc"),
-        (HEAD + 'base,1,"0,5"\n', "line 2: acc='0,5' is no number; write it as 1234.5"),
-        (HEAD + f"base,1,{'x' * 1000}\n", f"line 2: acc='{'x' * 60}' is no number"),
-        (HEAD + "base,1,0.5\nbase,1.0,0.5\n", "line 3: row 'base', seed 1 has its acc in line 2"),
-        (HEAD + "base,1,0.5\nbase,01,0.5\n", "line 3: row 'base', seed 1 has its acc in line 2"),
-        (HEAD + 'base,1,"0.5\n', "line 2: unexpected end of data"),
-        ("row,seed,metric,value\nbase,1,ac,0.5\n", "no metric 'acc': did you mean 'ac'?"),
-        ("\n" + HEAD + "base,1,0.5\n", "line 1: is empty; it names the columns"),
-        ("", "line 1: is empty"),
-    ],
+    ("text", "said"), [*read_tables(Path(__file__).with_name("wrong_scores.txt"))["wrong"], *NOT_AS_TEXT]
 )
 def test_wrong_input_is_one_line_with_its_line_number(tmp_path, text, said):
     with pytest.raises(UserError, match=r"scores\.csv") as error:

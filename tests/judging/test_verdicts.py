@@ -47,6 +47,15 @@ wide = partial(normal, sd=1.0)
 
 
 THREE = {"base": normal(3), "good": normal(2, seed=2), "bad": normal(4, seed=3), "same": normal(3, seed=4)}
+RECORDS = [{"row": row, "seed": s, "loss": x} for row, of in THREE.items() for s, x in enumerate(of)]
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    """A file of THREE."""
+    path = tmp_path / "scores.csv"
+    path.write_text("row,seed,loss\n" + "\n".join(",".join(map(str, record.values())) for record in RECORDS))
+    return path
 
 
 def words(judgement: Judgement) -> dict[str, str]:
@@ -93,8 +102,7 @@ def test_a_base_that_diverged_allows_no_test():
 
 
 def test_a_row_without_scores_is_shown_without_a_word():
-    records = [{"row": row, "seed": s, "loss": x} for row, of in THREE.items() for s, x in enumerate(of)]
-    found = lightning_tfm.judge([*records, {"row": "empty", "seed": 0}], metrics={"loss": "lower"})
+    found = lightning_tfm.judge([*RECORDS, {"row": "empty", "seed": 0}], metrics={"loss": "lower"})
     assert (found.of("empty").verdict, found.of("empty").beside) == ("not testable", "no scores")
     assert found.gate("empty").code == 3 and str(found.rows["loss"][:-1]) == str(made(THREE).rows["loss"])
 
@@ -145,7 +153,7 @@ def test_scores_however_small_or_large_are_judged_and_printed():
 
 
 def test_the_first_metric_decides_and_another_changes_nothing_of_it():
-    records = [{"row": row, "seed": s, "loss": x, "time": s + x} for row, of in THREE.items() for s, x in enumerate(of)]
+    records = [record | {"time": record["seed"] + record["loss"]} for record in RECORDS]
     both = lightning_tfm.judge(records, metrics={"loss": "lower", "time": "lower"})
     assert str(both.rows["loss"]) == str(made(THREE).rows["loss"]) and len(both.rows["time"]) == 4
 
@@ -190,11 +198,8 @@ def test_unimodal_studies_hold_few_false_rows_and_few_warnings_and_a_base_on_two
     assert not base_alone.two_levels(np.zeros((2, 3)), np.ones((2, 3)), np.full(3, 3)).any()
 
 
-def test_the_command_prints_every_format_and_writes_page_and_pictures(tmp_path: Path, capsys):
-    path = tmp_path / "scores.csv"
-    lines = [f"{row},{s},{x}" for row, of in THREE.items() for s, x in enumerate(of)]
-    path.write_text("row,seed,loss\n" + "\n".join(lines))
-    asked = ["judge", str(path), "--metric", "loss:lower:0.5"]
+def test_the_command_prints_every_format_and_writes_page_and_pictures(three: Path, tmp_path: Path, capsys):
+    asked = ["judge", str(three), "--metric", "loss:lower:0.5"]
     said = {}
     for kind in ("text", "markdown", "latex", "csv", "json"):
         assert main([*asked, "--format", kind]) == 0
@@ -210,14 +215,12 @@ def test_the_command_prints_every_format_and_writes_page_and_pictures(tmp_path: 
     assert {file.name for file in (tmp_path / "fig").iterdir()} == {"forest-loss.svg", "seeds.svg"}
 
 
-def test_colours_are_for_terminals_that_want_them(tmp_path: Path, capsys, monkeypatch):
-    path = tmp_path / "scores.csv"
-    path.write_text("row,seed,loss\n" + "\n".join(f"{r},{s},{x}" for r, of in THREE.items() for s, x in enumerate(of)))
+def test_colours_are_for_terminals_that_want_them(three: Path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for environment, coloured in (({"TERM": "xterm"}, True), ({"NO_COLOR": "1"}, False)):
         monkeypatch.delenv("NO_COLOR", raising=False)
         [monkeypatch.setenv(name, value) for name, value in environment.items()]
-        assert main(["judge", str(path), "--metric", "loss:lower"]) == 0
+        assert main(["judge", str(three), "--metric", "loss:lower"]) == 0
         assert ("\033[" in capsys.readouterr().out) == coloured
 
 
@@ -235,9 +238,8 @@ def test_the_how_to_shows_what_is_printed(capsys):
 
 def test_python_gives_a_frame_a_picture_and_a_gate():
     pandas = pytest.importorskip("pandas")
-    records = [{"row": row, "seed": s, "loss": x} for row, of in THREE.items() for s, x in enumerate(of)]
-    of_frame = lightning_tfm.judge(pandas.DataFrame(records), base="base", metrics={"loss": "lower"})
-    of_list = lightning_tfm.judge(records, base="base", metrics={"loss": "lower"})
+    of_frame = lightning_tfm.judge(pandas.DataFrame(RECORDS), base="base", metrics={"loss": "lower"})
+    of_list = lightning_tfm.judge(RECORDS, base="base", metrics={"loss": "lower"})
     assert str(of_frame) == str(of_list)
     assert of_frame.table().set_index("row").verdict["good"] == "better"
     assert of_frame.forest()._repr_svg_().startswith("<svg")
@@ -263,18 +265,17 @@ def test_items_add_the_noise_of_the_test_set(tmp_path: Path, capsys):
         wide[bool(more)] = found["rows"][1]["se"]
         assert any("for this one test set" in note for note in found["notes"]) == (not more)
     assert wide[True] > 1.02 * wide[False]
-    items.write_text("\n".join(["row,seed,item,numerator,denominator", *(f"{line},0" for line in lines[1:])]))
-    assert main(["judge", str(scores), "--metric", "acc:higher", "--items", str(items)]) == 2
-    assert "its items give acc inf, its score is 0.47" in capsys.readouterr().err
-    items.write_text("\n".join(lines))
     percent = [f"{row},{seed},{100 * float(x)}" for row, seed, x in (line.split(",") for line in totals[1:])]
-    scores.write_text("\n".join([totals[0], *percent]))
-    assert main(["judge", str(scores), "--metric", "acc:higher", "--items", str(items)]) == 2
-    assert "its items give acc 0.47, its score is 47" in capsys.readouterr().err
-    scores.write_text("\n".join(totals))
-    items.write_text("\n".join(lines[:-1]))
-    assert main(["judge", str(scores), "--metric", "acc:higher", "--items", str(items)]) == 2
-    assert "row 'other', seed 4 has not the same items" in capsys.readouterr().err
+    of_nothing = ["row,seed,item,numerator,denominator", *(f"{line},0" for line in lines[1:])]
+    for of_scores, of_items, said in (
+        (totals, of_nothing, "its items give acc inf, its score is 0.47"),
+        ([totals[0], *percent], lines, "its items give acc 0.47, its score is 47"),
+        (totals, lines[:-1], "row 'other', seed 4 has not the same items"),
+    ):
+        scores.write_text("\n".join(of_scores))
+        items.write_text("\n".join(of_items))
+        assert main(["judge", str(scores), "--metric", "acc:higher", "--items", str(items)]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_items_of_which_a_resample_may_be_all_zero_have_no_logarithm(tmp_path: Path, capsys):
@@ -286,12 +287,9 @@ def test_items_of_which_a_resample_may_be_all_zero_have_no_logarithm(tmp_path: P
     assert "a resampled test set has no log acc" in capsys.readouterr().err
 
 
-def test_published_numbers_have_the_words_for_that(tmp_path: Path, capsys):
-    scores, published = tmp_path / "scores.csv", tmp_path / "published.csv"
-    scores.write_text(
-        "row,seed,loss\n" + "\n".join(f"{r},{s},{x}" for r, of in THREE.items() for s, x in enumerate(of))
-    )
-    asked = ["judge", str(scores), "--metric", "loss:lower", "--published", str(published), "--format", "json"]
+def test_published_numbers_have_the_words_for_that(three: Path, tmp_path: Path, capsys):
+    published = tmp_path / "published.csv"
+    asked = ["judge", str(three), "--metric", "loss:lower", "--published", str(published), "--format", "json"]
     for numbers, words in (
         ({"base": 5, "good": 4, "bad": 4.9, "same": 5}, ["reproduced", "differs where the paper shows none"]),
         ({"base": 5, "good": 6, "same": 5}, ["contradicted", "worse"]),
@@ -305,10 +303,9 @@ def test_published_numbers_have_the_words_for_that(tmp_path: Path, capsys):
     published.write_text("row,loss\nbase,5\ngod,4\ngood,\n")
     assert main(asked) == 0
     assert f"{published}: 'god' is none of the rows; left out" in json.loads(capsys.readouterr().out)["notes"]
-    published.write_text("row,loss\nbase,5\ngood,nan\n")
-    assert main(asked) == 2 and "row 'good': loss is no finite number" in capsys.readouterr().err
-    published.write_text("row,loss\ngood,4\n")
-    assert main(asked) == 2 and "no row 'base'" in capsys.readouterr().err
+    for lines, said in (("base,5\ngood,nan", "row 'good': loss is no finite number"), ("good,4", "no row 'base'")):
+        published.write_text(f"row,loss\n{lines}\n")
+        assert main(asked) == 2 and said in capsys.readouterr().err
 
 
 LIGHT = """
@@ -352,6 +349,12 @@ def asked(capsys, path: Path, row: str, *more: str) -> tuple[int, dict[str, obje
     return code, json.loads(said.out) if code != 2 else {"error": said.err}
 
 
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """A file of base and of a, which is far better, at five seeds."""
+    return write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)})
+
+
 def test_exit_codes(tmp_path, capsys):
     rows = {"base": wide(0, 8, 1), "good": wide(9, 8, 2), "bad": wide(-9, 8, 3), "open": wide(0.3, 8, 4)}
     rows |= {"lost": [float("nan")] * 5, "one": [3.0]}
@@ -360,7 +363,9 @@ def test_exit_codes(tmp_path, capsys):
     assert codes == {"base": 2, "good": 0, "bad": 4, "open": 3, "lost": 4, "one": 3}
     assert asked(capsys, path, "none")[0] == 2
     assert asked(capsys, path, "open")[1]["seeds needed"] > 8 and asked(capsys, path, "one")[1]["seeds missing"] == 4
-    assert not (tmp_path / "scores.csv.gate.json").exists(), "nothing is kept where nothing was declared"
+    assert asked(capsys, path, "good", "--format", "json") == asked(capsys, path, "good")
+    assert "--gate: not together with --format" in asked(capsys, path, "good", "--format", "html")[1]["error"]
+    assert [p.name for p in tmp_path.iterdir()] == ["scores.csv"], "nothing is kept where nothing was declared"
 
 
 def test_looks_share_the_level_as_a_study_shares_it():
@@ -390,9 +395,8 @@ def test_looks_are_declared_once_kept_and_repeated_for_nothing(tmp_path, capsys)
 
 
 @pytest.mark.parametrize("looks", ["3,5", "8,5", "5,5", "5,x", ""])
-def test_wrong_looks_are_refused(tmp_path, capsys, looks):
-    path = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "x": wide(0, 5, 2)})
-    assert asked(capsys, path, "x", f"--looks={looks}")[0] == 2
+def test_wrong_looks_are_refused(two, capsys, looks):
+    assert asked(capsys, two, "a", f"--looks={looks}")[0] == 2
 
 
 def test_a_family_shares_one_budget_and_its_file_is_not_begun_anew(tmp_path, capsys):
@@ -435,47 +439,33 @@ def test_a_family_is_not_asked_before_its_first_look(tmp_path, capsys):
     assert asked(capsys, path, "a", "--family", str(tmp_path / "none" / "family.json"))[0] == 2
 
 
-def test_what_was_declared_for_one_direction_answers_no_other(tmp_path, capsys):
-    path = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)})
-    assert asked(capsys, path, "a", "--looks", "5,8")[0] == 0
+def test_what_was_declared_for_one_direction_answers_no_other(two, capsys):
+    assert asked(capsys, two, "a", "--looks", "5,8")[0] == 0
     for other in ("acc:lower:0.5", "acc:higher:0.1"):
-        assert main(["judge", str(path), "--metric", other, "--gate", "a", "--looks", "5,8"]) == 2
+        assert main(["judge", str(two), "--metric", other, "--gate", "a", "--looks", "5,8"]) == 2
         assert f"declared with acc:higher:0.5, not {other}" in capsys.readouterr().err
 
 
-def test_a_link_to_the_scores_has_the_looks_of_the_scores(tmp_path, capsys):
-    path, link = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)}), tmp_path / "link.csv"
-    link.symlink_to(path)
-    assert asked(capsys, path, "a", "--looks", "5,8")[0] == 0
+def test_a_link_to_the_scores_has_the_looks_of_the_scores(two, tmp_path, capsys):
+    link = tmp_path / "link.csv"
+    link.symlink_to(two)
+    assert asked(capsys, two, "a", "--looks", "5,8")[0] == 0
     code, said = asked(capsys, link, "a", "--looks", "5")
     assert code == 2 and "5,8 was declared for 'a'" in said["error"]
 
 
-def test_a_family_is_kept_in_a_file_of_its_own(tmp_path, capsys):
-    path = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)})
-    before = path.read_bytes()
+def test_a_family_is_kept_in_a_file_of_its_own(two, tmp_path, capsys):
+    before = two.read_bytes()
     for family in ("scores.csv", "scores.csv.gate.json"):
-        code, said = asked(capsys, path, "a", "--family", str(tmp_path / family))
-        assert code == 2 and "name a file of its own" in said["error"] and path.read_bytes() == before
+        code, said = asked(capsys, two, "a", "--family", str(tmp_path / family))
+        assert code == 2 and "name a file of its own" in said["error"] and two.read_bytes() == before
 
 
-def test_looks_that_cannot_be_kept_are_refused(tmp_path, capsys, monkeypatch):
-    path = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)})
+def test_looks_that_cannot_be_kept_are_refused(two, capsys, monkeypatch):
     for number in (errno.EROFS, errno.EACCES):
-        monkeypatch.setattr(gate, "locked", Mock(side_effect=OSError(number, os.strerror(number), str(path))))
-        code, said = asked(capsys, path, "a", "--looks", "5,8")
-        assert code == 2 and os.strerror(number) in said["error"] and str(path)[:80] in said["error"]
-
-
-def test_a_gate_prints_json_alone(tmp_path, capsys):
-    path = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)})
-    assert asked(capsys, path, "a", "--format", "json") == asked(capsys, path, "a")
-    assert "--gate: not together with --format" in asked(capsys, path, "a", "--format", "html")[1]["error"]
-
-
-def test_a_gate_that_declares_nothing_needs_no_place_to_write(tmp_path, capsys):
-    path = write(tmp_path / "scores.csv", {"base": wide(0, 5, 1), "a": wide(9, 5, 2)})
-    assert asked(capsys, path, "a")[0] == 0 and [p.name for p in tmp_path.iterdir()] == ["scores.csv"]
+        monkeypatch.setattr(gate, "locked", Mock(side_effect=OSError(number, os.strerror(number), str(two))))
+        code, said = asked(capsys, two, "a", "--looks", "5,8")
+        assert code == 2 and os.strerror(number) in said["error"] and str(two)[:80] in said["error"]
 
 
 def test_a_p_of_zero_is_the_smallest(tmp_path, capsys):

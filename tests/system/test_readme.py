@@ -1,16 +1,13 @@
 """Every command of README.md and docs/, and every shipped experiment and sweep, in a shortened form in one folder.
 
 Commands are found in the documents themselves. Each is shortened as `way` implies by its program and verb, or as
-`COMMANDS` says, or where it has to stop on a machine without the world that it needs. One that stands in several
+commands.txt says, or where it has to stop on a machine without the world that it needs. One that stands in several
 documents is run once. A block of YAML or Python whose first line is a comment with a file's name is that file; a
 document's other blocks of Python are one program.
 """
 
 import ast
-import contextlib
 import gzip
-import importlib.util
-import io
 import json
 import os
 import re
@@ -20,47 +17,27 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 import yaml
 
-from lightning_tfm.cli.main import VERBS, main
+from lightning_tfm.cli.main import main
 from lightning_tfm.data.wmt import download
-from lightning_tfm.errors import UserError
 from lightning_tfm.study.sweeps import is_search, read_sweep
-from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped_folder
+from lightning_tfm.yaml_files import read_yaml, shipped_folder
+from tests.documents.test_mentions import (
+    check_make,  # noqa: F401  commands.txt names it
+    check_mentioned,
+    check_parsed,
+)
 from tests.helpers.calling import Call
-from tests.helpers.documents import load
+from tests.helpers.documents import DOCUMENTS, ROOT, blocks, commands, load
+from tests.helpers.tables import read_tables
 from tests.helpers.tiny import WORDS, write_corpus, write_lines
 
-ROOT = Path(__file__).parents[2]
-WRITTEN_BY_HAND = [
-    path
-    for path in sorted((ROOT / "docs").rglob("*.md"))
-    if path.parent.name not in ("also", "preregistration")
-    and (path.parent.name != "reference" or path.name == "index.md")
-]
-AT_THE_TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-DOCUMENTS = {
-    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [*AT_THE_TOP, *WRITTEN_BY_HAND]
-}
-"""what people wrote today; pre-registrations keep the words of their day, and what docs/generated.py writes is
-tests/documents/test_documents.py's"""
 REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
-TEXT = "--data.corpus files --data.folder data/tiny --data.vocab_size 44 --data.train train --data.max_len 60"
-SIZES = "--miniature.width 16 --miniature.depth 2 --miniature.steps 50000 --training.warmup 2 --training.tokens 260"
-SEARCH = "--evaluation.beam 1 --evaluation.extra_len 4"  # untrained models do not end their sentences
-HERE = "--trainer.accelerator cpu --trainer.threads 1"
-SHORT = f"{TEXT} --data.dev val --data.test test {SIZES} {SEARCH} {HERE}"
-WARM = "--miniature.depth 6 --training.steps 75000 --miniature.steps 250 --training.tokens 130"
-"""300 steps: as many as the longest warm-up of sweeps/norm.yaml"""
-FULL = f"{TEXT} {SIZES} {SEARCH} {HERE} --training.average_last 2 --training.average_every 1"
-"""for experiments at full size, whose dev and test sets keep their names"""
-BIG = f"{FULL} --training.average_last 1 --training.average_every 5 --miniature.steps 25000"
-"""its row keeps four times as many snapshots, at two fifths of the distance"""
 
 
 @dataclass(frozen=True)
@@ -94,222 +71,27 @@ class Foreign:
 
 
 GENERATED = load("generated")
-WALK = "lightning-tfm fit --config experiments/miniature-multi30k.yaml --data.folder FOLDER --data.share 1 --seed 1"
 NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
-SMALL = "--training.steps 2 --training.warmup 2 --training.tokens 260 --data.pairs 90 --data.vocab_size 150"
-TREES = f"{SEARCH} {HERE} {SMALL}"
-ALONE = f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --data.max_words 12"
-LINES = f"{SIZES} {HERE} --data.vocab_size 44 --data.max_words 12"
-LONG = "--data.long val --data.long_from 8"
-SHARED = f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"
-MADE_UP = f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"
-SCAN = f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1"
-FEW = f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000 "
-FEW += "--training.warmup 2"
-TABLE3 = "lightning-tfm sweep sweeps/table3.yaml"
-MINIATURE = "lightning-tfm fit --config experiments/miniature.yaml"
-LM = "lightning-tfm fit --config experiments/language-model.yaml"
-OF_LINES = "lightning-tfm sweep sweeps/language-model.yaml"
-FAR = "lightning-tfm sweep sweeps/extrapolation.yaml"
-MINE = "lightning-tfm sweep my-sweep.yaml"
-JUDGED = "lightning-tfm judge examples/speedrun/varlen.csv --metric val_loss:lower"
-COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
-    "lightning-tfm wandb replay table3": Foreign("check_replay"),
-    f"{MINIATURE} --data.corpus files --data.folder FOLDER --data.source en --data.target de --data.dev val "
-    "--data.test test": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
-    f"{TABLE3} --name careful --seeds auto --max-seeds 8": Run(f"{SHORT} --first-seeds 2 --max-seeds 2"),
-    f"{TABLE3} --name multi30k --config experiments/miniature-multi30k.yaml": Run(SHARED),
-    f"{TABLE3} --launcher none --workers 2": Run(f"{SHORT} --name queued"),
-    "lightning-tfm dashboard": Stops("a port is between", "someone to end it with Ctrl-C", "--port 70000"),
-    "lightning-tfm sweep sweeps/modern.yaml --tune training.lr_factor=0.35,0.7,1.4 --tune-seeds 1001": Parsed(
-        "176 runs"
-    ),
-    "lightning-tfm sweep sweeps/heads-tuned.yaml --tune training.lr_factor=0.35,0.7,1.4 --tune-seeds 1001,1002": Parsed(
-        "55 runs"
-    ),
-    "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
-    f"{TABLE3} --storage postgresql+psycopg://HOST/DB": Stops(
-        "cannot be reached", "a PostgreSQL host", f"{SHORT} --name elsewhere"
-    ),
-    "lightning-tfm work table3 --storage postgresql+psycopg://HOST/DB --no-shared-files --out mine": Stops(
-        "cannot be reached", "a PostgreSQL host"
-    ),
-    f"{TABLE3} --launcher slurm --slurm.jobs 4 --slurm.minutes 240": Stops(
-        "no sbatch on this machine", "a SLURM cluster", f"{SHORT} --name submitted"
-    ),
-    "lightning-tfm export scan-length --to csv": Stops("'scan-length' is not a study", "the study"),
-    "lightning-tfm judge results/studies/scan-length/csv/runs.csv --metric dev/exact:higher --figures FOLDER": Stops(
-        "there is no such file", "the study"
-    ),
-    "lightning-tfm plan sweeps/table3.yaml --name ratios --miniature.width 16 --miniature.hold ratios "
-    "--training.tokens 600 --data.vocab_size 1000": Run("--data.vocab_size 120"),
-    "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer attention"),
-    "lightning-tfm layers --study table3": Run("--d_model 16 --longest 128 --layer attention"),
-    f"lightning-tfm draw{MINIATURE.removeprefix('lightning-tfm fit')} --row A-h1": Run("--to -"),
-    WALK: Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
-    "lightning-tfm inspect table3": Run("--lines 2 --beams 1,2 --threads 1"),
-    "lightning-tfm data prepare wmt14-en-de": Stops("cannot be fetched", "the internet"),
-    "lightning-tfm fit --config experiments/base.yaml --trainer.devices 8 --trainer.micro_tokens 4000": Run(
-        f"{FULL} --trainer.devices 2"
-    ),
-    "lightning-tfm plan sweeps/table3.yaml --name full --config experiments/base.yaml --rate 1e14 --workers 8": Run(
-        FULL
-    ),
-    f"{FAR} --name long-news --config experiments/miniature-wmt-news.yaml --data.max_len 32 --data.long val": Run(
-        f"{SHARED} {LONG} --seeds 41 --only P-rotary"
-    ),
-    f"{FAR} --name long-lines --model.stack causal --data.corpus builtin-lines": Run(
-        f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41 --only P-rotary"
-    ),
-    "lightning-tfm sweep sweeps/parsing.yaml": Run(TREES),
-    "lightning-tfm sweep sweeps/parsing.yaml --name parsing-greedy --evaluation.beam 1": Run(TREES),
-    "lightning-tfm data show trees --config experiments/parsing.yaml --config experiments/miniature-parsing.yaml "
-    "--pairs 3": Run("--data.pairs 90 --data.vocab_size 150"),
-    "lightning-tfm fit --config experiments/parsing.yaml --data.folder FOLDER": Stops(
-        "has no trees of a split '22'", "the Penn Treebank"
-    ),
-    LM: Run(ALONE),
-    f"{LM} --data.corpus lines --data.folder FOLDER": Run(LINES),
-    "lightning-tfm data prepare lines --config experiments/language-model.yaml --data.folder FOLDER": Run(
-        "--data.vocab_size 44"
-    ),
-    f"{OF_LINES} --name my-text --data.corpus lines --data.folder FOLDER": Run(f"{LINES} --seeds 61 --only A-h1"),
-    f"{OF_LINES} --name tatoeba-lines --data.corpus lines --data.folder FOLDER "
-    '--data.test "" --data.max_words 0 --data.vocab_size 2000': Parsed("the same with another text runs above"),
-    "lightning-tfm sweep sweeps/scan.yaml --name scan-length --data.train length-train --data.dev length-test": Parsed(
-        "21 runs"
-    ),
-    "lightning-tfm sweep sweeps/scan.yaml --name scan-jump --data.train jump-train --data.dev jump-test": Parsed(
-        "21 runs"
-    ),
-    "lightning-tfm sweep sweeps/layers.yaml --name distance --only L-near3,L-near7,L-conv,L-dilated,L-lstm "
-    "--seeds 41-43": Run(f"{SHORT} --seeds 41"),
-    MINE: Run(f"{SHORT} --seeds 51,52"),
-    f"{MINE} --seeds 51-53": Run(f"{SHORT} --seeds 51-53"),
-    f"{MINE} --name mine-on-text --data.corpus files --data.folder FOLDER": Run(f"{SHORT} --seeds 51"),
-    f"{TABLE3} --name full --config experiments/base.yaml": Parsed("days"),
-    f"{TABLE3} --name wide --config experiments/base.yaml --devices-per-run 8": Parsed("eight GPUs"),
-    f"{MINIATURE} --data.corpus my_corpus.Counting --data.pairs 500 --data.vocab_size 100": Run(
-        f"{SIZES} {SEARCH} {HERE} --data.test ''"
-    ),
-    f"{TABLE3} --wandb offline": Parsed("W&B's service, which check_replay starts"),
-    f"{TABLE3} --wandb online": Parsed("the internet"),
-    f"{JUDGED} --format html --figures figures": Run("--to judge.html"),
-    "lightning-tfm judge lightning_logs --row hparams.variant --seed hparams.seed --metric val_acc:higher": Stops(
-        "lightning_logs: there is no such file", "logs of Lightning"
-    ),
-}
-for name in ("claims", "scores", "relative", "layers", "norm", "extrapolation", "scan", "stack", "language-model"):
-    COMMANDS[f"lightning-tfm sweep sweeps/{name}.yaml"] = Parsed("12 runs or more; its sweep runs below")
-for name in ("scores", "relative", "layers", "extrapolation"):
-    COMMANDS[f"lightning-tfm report {name} --collect"] = Stops(f"no study '{name}'", "the study", "--out nothing-here")
-FOREIGN = {
-    "make": "check_make", "python -m benchmarks": "check_benchmark", "pip install dist/": "check_wheel",
-    "torchrun": "check_torchrun", "python -m pytest": "check_pytest", "python examples/": "check_example",
-    "wandb": "check_wandb", "CUDA_VISIBLE_DEVICES=": "check_wandb",
-}  # fmt: skip
-"""how a command of another program begins -> the function of this file that checks it"""
-MADE_BY = {
-    "mine": MINE, "my-sweep.yaml": MINE, "sweeps/parsing.yaml": "lightning-tfm sweep sweeps/parsing.yaml",
-    "careful": f"{TABLE3} --name careful --seeds auto --max-seeds 8",
-}  # fmt: skip
-"""a word of a command -> the command that has to be run before it"""
-FAST = {
-    TABLE3,
-    f"{MINIATURE} --row A-h1",
-    "lightning-tfm plan sweeps/table3.yaml",
-    "lightning-tfm status",
-    "lightning-tfm resume table3",
-    "lightning-tfm table table3 --format markdown",
-    "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation",
-    'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN',
-    "lightning-tfm runs list",
-    "lightning-tfm doctor",
-}
-"""run to their end in every `make test`, as judge is; of the others options are read and files found"""
-EXPERIMENTS = dict.fromkeys(("base", "base-bf16", "base-en-fr", "big-en-fr"), FULL)
-EXPERIMENTS |= dict.fromkeys(("big", "big-bf16"), BIG) | dict.fromkeys(
-    ("demo", "miniature", "miniature-8-epochs"), MADE_UP
-)
-EXPERIMENTS |= {f"miniature-{name}": SHARED for name in ("multi30k", "wmt-news", "tatoeba", "manpages")}
-EXPERIMENTS |= dict.fromkeys(("multi30k", "wmt-news"), FEW)
-EXPERIMENTS |= {
-    "base-bpe": f"{FULL} --data.vocabulary pieces.en",
-    "first_code": SHORT,
-    "extrapolation": f"{SHORT} {LONG}",
-    "scan": SCAN,
-    "language-model": f"{ALONE} --evaluation.extra_len 4",
-    "parsing": f"{TREES} --miniature.width 32 --data.corpus trees --data.train train --data.dev val --data.test ''",
-    "miniature-parsing": TREES,
-    "ratios": f"{SEARCH} {HERE} --data.vocab_size 120 --miniature.seen 0.001",
-}
-"""how each is shortened"""
-ROWS = {
-    name: name for name in "claims data forecast layers layers-equal modern modern-equal positions scores stack".split()
-}
-ROWS |= {"table3": "table3", "parsing-rows": "parsing"}
-"""files of rows -> the sweep that runs them"""
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}", "{literalinclude}"}
 """languages of blocks; all but sh, python and yaml are shown, not run"""
-SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
-    "docs/attention.md": (),
-    "docs/attention_heads.py": (
-        ("man woman boy girl child dog ball shirt hat street wall bench car table", " ".join(WORDS)),
-        ("Mann Frau Junge Mädchen Kind Hund Ball Hemd Hut Straße Wand Bank Auto Tisch", " ".join(WORDS).upper()),
-        ("a an the", " ".join(WORDS)),
-        ("ein eine einen einem einer eines der die das den dem des", " ".join(WORDS)),
-        ("test_2016_flickr", "test"),
-        ("sys.argv[1]", '"RUN"'),
-    ),
-    "docs/howto/judge.md": (),
-    "docs/howto/notebook.ipynb": (("--seeds 1,2", f"--seeds 1,2 {SHORT}"),),
-    "docs/howto/python.md": (
-        ("max_steps=40", "max_steps=2"),
-        ("val_check_interval=20", "val_check_interval=1"),
-        ('yaml", row', 'yaml", "short.yaml", row'),
-    ),
+
+
+TABLES = read_tables(ROOT / "tests/system/commands.txt")
+OPTIONS: dict[str, str] = {}
+for name, words in TABLES["options"]:
+    OPTIONS[name] = words.format_map(OPTIONS)
+TABLES = {part: [[cell.format_map(OPTIONS) for cell in line] for line in lines] for part, lines in TABLES.items()}
+SHORT, SEARCH, HERE = (OPTIONS[name] for name in ("SHORT", "SEARCH", "HERE"))
+HOW = {"run": Run, "stops": Stops, "parsed": Parsed}
+COMMANDS = {line: HOW[how](*more) if how in HOW else Foreign(how) for line, how, *more in TABLES["commands"]}
+FOREIGN, MADE_BY, EXPERIMENTS, ROWS, SWEEPS = (
+    {name: words for name, words in TABLES[part]} for part in ("programs", "before", "experiments", "rows", "sweeps")
+)
+FAST = {" | ".join(line) for line in TABLES["fast"]}
+SNIPPETS = {
+    document: [more for name, *more in TABLES["python"] if name == document and more]
+    for document, *_ in TABLES["python"]
 }
-"""what makes a document's Python fit the small text; short.yaml holds the options of SHORT"""
-FIRST_SEED = {"positions": 21, "heads-tuned": 21, "modern": 31, "layers-equal": 51, "modern-equal": 54}
-FIRST_SEED |= dict.fromkeys(("relative", "layers", "scores", "claims"), 41)
-SWEEPS = {name: f"{SHORT} --seeds {seed}" for name, seed in FIRST_SEED.items()}
-SWEEPS |= {
-    "table3": f"{SHORT} --name all-rows",
-    "parsing": f"{TREES} --name all-trees",
-    "scan": f"{SCAN} --seeds 31",
-    "language-model": f"{ALONE} --name all-alone --seeds 61",
-    "stack": f"{SHORT} --name stacks --seeds 61",
-    "forecast": f"{SHORT} --miniature.steps 2000 --seeds 31",
-    "heads": f"{SHORT} --name all-heads",
-    "ladder": "--scales 32,64 --only A-h1 --seeds 1,2 --miniature.depth 6 --miniature.seen 0.003 "
-    "--data.vocab_size 120 --training.tokens 200 --workers 1",
-    "norm": f"{SHORT} {WARM} --seeds 31",
-    "extrapolation": f"{SHORT} {LONG} --seeds 41",
-    "data": f"{SIZES} {SEARCH} --seeds 41",
-    "search": f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2",
-}
-"""how each is shortened"""
-
-
-# --- what stands in the README ---
-
-
-def blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Language and content of each fenced block."""
-    yield from re.findall(r"^```([\w{}-]*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def commands(text: str) -> list[str]:
-    """The commands of the shell blocks, comments away, continued lines joined."""
-    shell = [re.sub(r"\\\n\s*", "", content) for language, content in blocks(text) if language == "sh"]
-    lines = [line for content in shell for line in content.splitlines()]
-    return [plain for line in lines if (plain := re.sub(r"(^|\s+)#\s.*", "", line).strip())]
-
-
-def inline(text: str) -> list[str]:
-    """Code within a paragraph, each on one line."""
-    outside = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", outside)]
 
 
 def way(line: str) -> Run | Stops | Parsed | Foreign:
@@ -383,6 +165,7 @@ def cells(notebook: Path) -> Iterator[str]:
 
 def test_what_is_listed_stands_in_a_document_and_every_block_is_run():
     assert not {*COMMANDS, *FAST, *MADE_BY.values()} - WAYS.keys(), "no document has them any more"
+    assert len(COMMANDS) == len(TABLES["commands"]), "a command twice"
     for name, text in DOCUMENTS.items():
         assert {language for language, _ in blocks(text)} <= KINDS, f"{name}: a block that nobody runs"
         shown = [content for language, content in blocks(text) if language in ("", "text")]
@@ -586,7 +369,8 @@ def test_the_walk_through_attention_on_its_own_text(place):
     """A run of 20 steps: its heads do nothing, but what the page counts is the text's, and its pictures are drawn."""
     page, text = DOCUMENTS["docs/attention.md"], f"{REAL_TEXT}/multi30k"
     short = f"--miniature.steps 5000 --training.warmup 2 {SEARCH} {HERE}"
-    code, said = place.run(f"{WALK.replace('FOLDER', text)} {short}")
+    (walk,) = [line for line in commands(page) if line.startswith("lightning-tfm fit ")]
+    code, said = place.run(f"{walk.replace('FOLDER', text)} {short}")
     assert code == 0, said
     heads = programs()["docs/attention_heads.py"].replace("sys.argv[1]", '"RUN"')
     program = (programs()["docs/attention.md"] + heads).replace("RUN", re.findall(r"results/runs/\w+", said)[-1])
@@ -622,21 +406,6 @@ def test_every_key_of_a_storage_is_in_the_reference(place):
 
 
 # --- other programs ---
-
-
-def check_make(line: str, place: Place | None) -> None:
-    """The target is there, and what it runs is a command of ours that parses, or pytest."""
-    program, target, *variables = shlex.split(line)
-    command = [program, "--dry-run", "--always-make", "--no-print-directory", target, *variables]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of `make test`
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    recipe = done.stdout.splitlines()[-1]
-    if target == "install":
-        assert "pip install" in done.stdout and "activate" in recipe, done.stdout
-    elif "lightning-tfm" in recipe:
-        check_parsed(recipe[recipe.index("lightning-tfm") :])
-    else:
-        assert {"pytest", "benchmarks", "sphinx", "check", "wheel"} & set(done.stdout.split()), done.stdout
 
 
 def check_wheel(line: str, place: Place) -> None:
@@ -694,101 +463,6 @@ def check_torchrun(line: str, place: Place) -> None:
     check_parsed(shlex.join(["lightning-tfm", *found.training_script_args]))
 
 
-def check_parsed(line: str) -> None:
-    """The parser takes it, and the files that it names are there. Nothing is run."""
-    program, verb, *argv = shlex.split(line)
-    assert program == "lightning-tfm" and verb in VERBS, line
-    said = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-        code = main([verb, *argv, "--print_config"])
-    assert code == 0, f"{line}: {said.getvalue()}"
-
-
-# --- what is said in passing ---
-
-
-@cache
-def options_of(verb: str) -> set[str]:
-    said = io.StringIO()
-    kinds = [["--to", "safetensors"], ["--to", "csv"]] if verb == "export" else [[]]
-    for kind in kinds:
-        with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
-            main([verb, *kind, "--help", "all"])
-    return set(re.findall(r"--[\w.-]+", said.getvalue()))
-
-
-NOT_IN_HELP = {"--extra-index-url", "--help"}
-
-
-def check_mentioned(code: str) -> None:
-    """Verbs, options, files, modules and extras that a piece of code names are there."""
-    words = shlex.split(code.removeprefix("lightning-tfm ").replace("COMMAND", "fit"))
-    if code.startswith("make "):
-        check_make(code, None)
-    elif words[:2] == ["pip", "install"]:
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        assert set(re.findall(r"lightning_tfm\[([\w-]+)\]", code)) <= extras.keys(), code
-    elif words[:2] == ["python", "-m"]:
-        assert importlib.util.find_spec(words[2]), code
-    elif words[0] == "pytest":
-        assert (ROOT / words[-1]).exists(), code
-    elif words[0] in VERBS or words[0].startswith("--"):
-        verbs = [words[0]] if words[0] in VERBS else [*VERBS]
-        known = NOT_IN_HELP.union(*map(options_of, verbs))
-        for word in words:
-            if word.startswith("--"):
-                assert word in known, f"{' and '.join(verbs[:3])} have no {word}: {code}"
-            elif re.fullmatch(r"(experiments|sweeps)/.*", word):
-                find_file(word)
-    else:
-        assert not code.startswith("lightning-tfm "), f"no such verb: {code}"
-
-
-def worth(code: str) -> bool:
-    """Whether code in passing says something to check: an option, or a command."""
-    return " " in code or code.startswith("--")
-
-
-@pytest.mark.parametrize("code", sorted({code for text in DOCUMENTS.values() for code in inline(text) if worth(code)}))
-def test_mentioned(code):
-    check_mentioned(code)
-
-
-def heads() -> list[tuple[str, str]]:
-    """File and command of each line in the head of a shipped file that says how it is run; brackets are optional."""
-    found = []
-    for path in sorted(path for folder in FOLDERS for path in shipped_folder(folder).glob("*.yaml")):
-        for line in re.findall(r"^# (?:Command|Ours) +(.*)$", path.read_text(), re.MULTILINE):
-            parts = re.sub(r"\(.*?\)|[\[\]]", "", line).split(";")
-            found += [(path.name, part.strip().removeprefix("all rows: ")) for part in parts]
-    return found
-
-
-@pytest.mark.parametrize(("file", "line"), heads())
-def test_command_in_the_head_of_a_file(file, line):
-    check_mentioned(line)
-    if line.startswith(("lightning-tfm fit", "lightning-tfm sweep", "lightning-tfm tune")):
-        check_parsed(line)
-        assert file.partition(".")[0] in line, f"{file} names the command of another file"
-
-
-@pytest.mark.parametrize("name", sorted(DOCUMENTS))
-def test_links_lead_somewhere(name):
-    for target in re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", DOCUMENTS[name]):
-        path, _, heading = "".join(target).partition("#")
-        if path.startswith("https://"):
-            continue
-        there = (ROOT / name).parent / path if path else ROOT / name
-        assert there.exists(), path
-        if heading:
-            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
-            assert heading in {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}, path + heading
-
-
-def test_the_readme_is_read_in_five_minutes():
-    assert len(DOCUMENTS["README.md"].splitlines()) <= 120
-
-
 # --- and mistakes are seen ---
 
 
@@ -807,21 +481,3 @@ MISTAKES = [
 def test_a_mistake_is_seen(line, how, words, place):
     with pytest.raises((AssertionError, subprocess.CalledProcessError), match=words):
         check(line, how, place)
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "lightning-tfm fti",
-        "make table4",
-        "pip install 'lightning_tfm[paper]'",
-        "python -m benchmarks.nothing",
-        "pytest -m long tests/system/test_nothing.py",
-        "export RUN --two safetensors",
-        "--modle.h 3",
-        "lightning-tfm sweep sweeps/table4.yaml",
-    ],
-)
-def test_a_wrong_mention_is_seen(code):
-    with pytest.raises((AssertionError, UserError, subprocess.CalledProcessError, ModuleNotFoundError)):
-        check_mentioned(code)
