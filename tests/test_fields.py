@@ -1,15 +1,18 @@
-"""Every field of an experiment, flipped, changes something: the table says what, and is complete.
+"""Every field of an experiment, flipped, changes something: fields.txt says what, and is complete.
 
 An option that never arrives would pass every other test.
 """
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from lightning_tfm.bleu import bleu
 from lightning_tfm.config import Experiment, Hardware
@@ -109,111 +112,15 @@ def at_true_sizes(e: Experiment, root) -> Any:
     return exact.model, exact.training.steps
 
 
-BUILTIN = {"data.corpus": "builtin", "data.pairs": 200, "data.vocab_size": 400}
-UNCLEAN = {"data.folder": "UNCLEAN", "data.vocab_size": 56}
-AVERAGED = {"training.average_last": 2, "training.average_every": 5}
-# field -> (another value, where it shows, what else must be set on both sides for it to matter)
-TABLE = {
-    "model.N": (1, built, {}),
-    "model.d_model": (18, built, {}),
-    "model.d_ff": (24, built, {}),
-    "model.h": (3, built, {}),
-    "model.d_k": (4, built, {}),
-    "model.d_v": (6, built, {}),
-    "model.P_drop": (0.2, trained, {}),
-    "model.positions": ("none", built, {}),
-    "model.max_positions": (61, built, {"model.positions": "learned"}),
-    "model.norm": ("pre", built, {}),
-    "model.norm_eps": (1e-3, built, {}),
-    "model.attention_bias": (True, built, {}),
-    "model.sinusoid_layout": ("concatenated", built, {}),
-    "model.init": ("unit_scaling", built, {}),
-    "model.target_spaces": (3, built, {}),
-    "model.feed_forward": ("swiglu", built, {}),
-    "model.norm_kind": ("rms", built, {}),
-    "model.bias": (False, built, {}),
-    "model.kv_heads": (1, built, {}),
-    "model.qk_norm": (True, built, {}),
-    "model.tie": ("none", built, {}),
-    "model.layer": ("lstm", built, {}),
-    "model.kernel": (4, built, {"model.layer": "convolution"}),
-    "model.neighbourhood": (2, built, {"model.layer": "restricted"}),
-    "model.scores": ("unscaled", built, {}),
-    "model.P_attention": (0.2, trained, {}),
-    "model.P_ff": (0.2, trained, {}),
-    "model.clip": (2, built, {"model.positions": "shaw"}),
-    "model.attention": ("gated", built, {}),
-    "model.attention_where": ("cross", built, {"model.attention": "gated"}),
-    "model.stack": ("prefix", built, {}),
-    "model.layer_width": ("parameters", built, {"model.layer": "separable"}),
-    "data.corpus": ("builtin", stored, {"data.pairs": 200, "data.vocab_size": 70}),
-    "data.folder": ("OTHER", stored, {}),
-    "data.source": ("de", stored, {}),
-    "data.target": ("en", stored, {}),
-    "data.train": ("val", stored, {"data.dev": "test"}),
-    "data.dev": ("test", stored, {"data.test": ""}),
-    "data.test": ("", stored, {}),
-    "data.pairs": (300, stored, BUILTIN),
-    "data.corpus_seed": (1, stored, BUILTIN),
-    "data.tokenizer": ("pieces", stored, {"data.vocabulary": "pieces.txt"}),
-    "data.vocabulary": ("fewer.txt", stored, {"data.tokenizer": "pieces"}),
-    "data.vocab_size": (46, stored, {}),
-    "data.normalization": ("nmt_nfkc_cf", stored, {}),
-    "data.byte_fallback": (True, stored, BUILTIN),
-    "data.max_len": (30, planned, {}),
-    "data.bad_lines": ("drop", stored, {"data.folder": "BROKEN"}),
-    "data.max_words": (5, stored, {}),
-    "data.max_ratio": (1.5, stored, UNCLEAN),
-    "data.check_encoding": (True, stored, UNCLEAN),
-    "data.share": (0.5, stored, {}),
-    "data.drop_duplicates": (True, stored, UNCLEAN),
-    "data.long": ("val", by_length, {}),
-    "data.long_from": (13, by_length, {"data.long": "val"}),
-    "training.tokens": (200, planned, {}),
-    "training.steps": (7, trained, {}),
-    "training.warmup": (5, trained, {}),
-    "training.lr_factor": (0.5, trained, {}),
-    "training.schedule": ("linear", trained, {}),
-    "training.beta1": (0.8, trained, {}),
-    "training.beta2": (0.9, trained, {}),
-    "training.adam_eps": (1e-3, trained, {}),
-    "training.clip_norm": (0.1, trained, {}),
-    "training.eps_ls": (0.2, trained, {}),
-    "training.smoothing": ("others", trained, {}),
-    "training.precision": ("bfloat16", trained, {}),
-    "training.masks": ("device", trained, {}),
-    "training.average_last": (3, snapshots, AVERAGED),
-    "training.average_every": (3, snapshots, AVERAGED),
-    "training.seed": (2, built, {}),
-    "training.optimizer": ("adamw", trained, {"training.weight_decay": 0.1}),
-    "training.weight_decay": (0.1, trained, {}),
-    "training.cooldown": (0.5, trained, {"training.schedule": "wsd", "training.warmup": 3}),
-    "evaluation.beam": (1, scored, {}),
-    "evaluation.alpha": (0.0, scored, {}),
-    "evaluation.extra_len": (2, scored, {}),
-    "evaluation.weights": ("average", table_score, AVERAGED),
-    "evaluation.bleu_tokenize": ("char", scored, {}),
-    "evaluation.metrics": ("exact+chrf", measures, {}),
-    "miniature.width": (2, at_true_sizes, {"model.d_ff": 24, "model.d_v": 6}),
-    "miniature.depth": (2, at_true_sizes, {}),
-    "miniature.steps": (3, at_true_sizes, {}),
-}
-ALSO = {
-    "model.positions": [(p, built) for p in SCHEMES if p not in ("sinusoidal", "none")],
-    "model.norm": [("sandwich", built)],
-    "model.stack": [("causal", built)],
-    "model.tie": [("decoder", built)],
-    "model.scores": [("additive", built), ("cosine", built)],
-    "model.attention": [(name, built) for name in ("talking", "differential")],
-    "model.layer": [(name, built) for name in ("restricted", "gru", "convolution", "separable", "dilated")],
-    "training.optimizer": [("muon", trained)],
-    "training.schedule": [("cosine", trained), ("wsd", trained)],
-    "model.feed_forward": [(name, built) for name in ("gelu", "relu2", "geglu")],
-    "training.precision": [("float64", trained)],
-    "training.seed": [(2, planned), (2, trained)],
-}
-CASES = [(key, *case) for key, case in TABLE.items()]
-CASES += [(key, value, view, TABLE[key][2]) for key, more in ALSO.items() for value, view in more]
+def read(line: str) -> tuple[str, Any, Callable[[Experiment, Path], Any], dict[str, Any]]:
+    """Field, another value of it, the view in which it shows, and what else must be set on both sides."""
+    key, value, view, both = line.split(" |")
+    return key, yaml.safe_load(value), globals()[view.strip()], yaml.safe_load(f"{{{both}}}")
+
+
+TEXT = Path(__file__).with_name("fields.txt").read_text(encoding="utf-8")
+CASES = [read(line) for line in TEXT.splitlines() if not line.startswith("#")]
+CASES += [("model.positions", name, built, {}) for name in SCHEMES if name not in ("sinusoidal", "none")]
 
 
 @pytest.fixture(scope="module")
@@ -261,4 +168,4 @@ def test_the_table_is_complete():
         for section in dataclasses.fields(Experiment)
         for f in dataclasses.fields(section.type)
     }
-    assert set(TABLE) == fields
+    assert {key for key, *_ in CASES} == fields

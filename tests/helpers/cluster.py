@@ -12,31 +12,7 @@ from tests.helpers.waiting import free_ports, wait_for
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
 PATIENCE = 60.0
-CONFIGURATION = """\
-ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port}
-AuthType=auth/none
-AuthInfo=cred_expire=5
-CredType=cred/none
-SlurmUser={user}
-SlurmdUser={user}
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SlurmdParameters=config_overrides
-SwitchType=switch/none
-MpiDefault=none
-KillWait=20
-NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={node} CPUs=8 State=UNKNOWN
-PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-"""
+TEMPLATE = Path(__file__).with_name("slurm.conf")
 
 
 class NoSlurm(Exception):
@@ -56,7 +32,7 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
     configuration = folder / "slurm.conf"
     port, node = free_ports(2)
-    configuration.write_text(CONFIGURATION.format(host=host, user=user, folder=folder, port=port, node=node))
+    configuration.write_text(TEMPLATE.read_text().format(host=host, user=user, folder=folder, port=port, node=node))
     environment = os.environ | {"SLURM_CONF": str(configuration), "PATH": path}
     with ExitStack() as stack:
         for command in (["slurmctld", "-D"], ["slurmd", "-D", "-N", "node1"]):
