@@ -16,14 +16,13 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.searches.results import report
 from lightning_tfm.queue.searches.sampling import draw
 from lightning_tfm.report.searches.search_report import make
-from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.search import Search
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study_file import load, save
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid, read_search
 from lightning_tfm.yaml_files import shipped_folder
 from tests.helpers.launching import launch
 from tests.queue.test_sampling import search, train
+from tests.study.test_sweep_file import cases
 
 GOOD = """name: mine
 method: bayes
@@ -74,42 +73,7 @@ def test_the_shipped_searches() -> None:
     ]  # fmt: skip
 
 
-MALFORMED = [
-    ("lr_factor:", "lr_fator:", "", "unknown parameter 'training.lr_fator': did you mean 'training.lr_factor'"),
-    ("[2, 4]", "[]", "", "model.N.values=.*non-empty"),
-    ("[2, 4]", "[2, two]", "", "model.N='two': expected a whole number"),
-    ("[2, 4]", "[2, 3]", "", "model.N=3 is not divisible by miniature.depth=2"),
-    ("dev/ppl", "dev/loss", "", "f.yaml:3: metric.name='dev/loss': did you mean 'dev/ppl'"),
-    ("goal: minimize", "goal: maximize", "", "dev/ppl must be minimized"),
-    ("method: bayes", "method: grid", "", "a grid cannot search a continuous range"),
-    ("method: bayes", "method: baes", "", "did you mean 'bayes'"),
-    ("min: 0.1", "min: 3.1", "", "min=3.1 must be below max=2.0"),
-    ("min: 0.1", "min: 0", "", "a logarithm needs numbers above 0"),
-    ("log_uniform_values, min", "log_normal, min", "", "this engine cannot honour it"),
-    ("{min: 10, max: 20}", "{min: 10.0, max: 20.5}", "", "takes whole numbers"),
-    ("{min: 10, max: 20}", "{min: 10, max: 20, mu: 3}", "", "training.warmup.mu' .*: this engine cannot honour it"),
-    ("training.warmup:", "2020-01-01:", "", "YAML does not read the key '2020-01-01' as text; put it in quotes"),
-    ("  seed: {value: 3}", "  seed: {values: [1, 2]}", "", "a seed is not something to search over"),
-    ("  model.N:", "  data.pairs: {values: [3, 4]}\n  model.N:", "", "'data.pairs' must be the same for all trials"),
-    ("name: mine", "run_cap: 3", "", "f.yaml:1: 'run_cap'.*cannot honour"),
-    ("name: mine", "early_terminate: {type: hyperband, min_iter: 2, strict: true}", "", "strict=True: expected False"),
-    ("name: mine", "name: mine", "sampler: gpp", "did you mean 'gp'"),
-    ("name: mine", "name: mine", "sampler: random", "write method: random there"),
-    ("name: mine", "name: mine", "sampler: cmaes", "CMA-ES does not support lists of values"),
-    ("name: mine", "name: mine", "prunner: {type: asha}", "did you mean 'pruner'"),
-    ("name: mine", "name: mine", "pruner: {type: asha, eta: 1}", "pruner.eta=1: expected a whole number of at least 2"),
-    ("name: mine", "name: mine", "constraints: {params: 3}", "did you mean 'parameters'"),
-    ("{name: dev/ppl, goal: minimize}", "{name: dev/ill_formed, goal: maximize}", "", "ill_formed must be minimized"),
-    ("{name: dev/ppl, goal: minimize}", "{name: dev/f1, goal: maximize}", "", "dev/f1 .* add --evaluation.metrics f1"),
-    ("name: mine", "name: mine", "objectives: {dev/bleu: maximize}", "metric dev/ppl is not among the objectives"),
-    (
-        "name: mine", "name: mine",
-        "objectives: {dev/ppl: minimize, parameters: minimize}\npruner: {type: median}", "nothing can be stopped",
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("old", "new", "beside", "message"), MALFORMED)
+@pytest.mark.parametrize(("old", "new", "beside", "message"), cases("malformed_searches.txt"))
 def test_malformed(tmp_path: Path, capsys, old: str, new: str, beside: str, message: str) -> None:
     assert old in GOOD
     (tmp_path / "f.yaml").write_text(GOOD.replace(old, new, 1))
@@ -135,10 +99,7 @@ def test_label_smoothing_searched_by_perplexity_is_warned_of(tmp_path: Path) -> 
     text = shipped_folder("sweeps").joinpath("search.yaml").read_text().replace("model.P_drop:", "training.eps_ls:")
     (tmp_path / "f.yaml").write_text(text)
     file, base = read_search(tmp_path / "f.yaml"), Experiment()
-    made = Search(
-        name="s", base=base, space=file.space(base), sampler="tpe", seed=0, trials=2, objectives=file.objectives,
-        constraints={}, pruner=Pruner(), prints=Fingerprints("t", "d"), V=9, store="x",
-    )  # fmt: skip
+    made = search(base=base, space=file.space(base), objectives=file.objectives)
     said = introduction(file, made, 1, 0)
     assert any("WARNING: label smoothing" in line and "dev/bleu" in line for line in said)
     quiet = introduction(file, replace(made, objectives={"dev/bleu": "maximize"}), 1, 0)
@@ -150,11 +111,8 @@ def test_what_a_pruner_will_see_is_said(tmp_path: Path) -> None:
         text = shipped_folder("sweeps").joinpath("search.yaml").read_text()
         file = read(tmp_path, text.replace("min: 100, max: 1000", warmup), beside)
         base = load_experiment("experiments/miniature.yaml")
-        made = Search(
-            name="s", base=base, space=file.space(base), sampler="tpe", seed=0, trials=2, objectives=file.objectives,
-            constraints={}, pruner=Pruner("asha", 500, 2), prints=Fingerprints("t", "d"), V=9, store="x",
-            validate_every=250, prune_in_warmup=file.prune_in_warmup,
-        )  # fmt: skip
+        made = search(base=base, space=file.space(base), pruner=Pruner("asha", 500, 2), validate_every=250)
+        made = replace(made, objectives=file.objectives, prune_in_warmup=file.prune_in_warmup)
         return " ".join(pruning(made, file))
 
     steps = load_experiment("experiments/miniature.yaml").scaled().training.steps

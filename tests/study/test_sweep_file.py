@@ -91,38 +91,13 @@ def test_fields_with_several_values_are_rows_of_all_combinations(tmp_path):
         both.factor_rows([all_rows()["A-h1"]])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("name: mine", "early_terminate: {type: hyperband}", r"yaml:1: 'early_terminate' .*in an ablation every row"),
-        ("name: mine", "nmae: mine", "unknown key 'nmae' .*did you mean 'name'"),
-        ("name: mine", "run_cap: 3", "cannot honour"),
-        ("method: grid", "method: bayes", "sweep.yaml:2: method='bayes'"),
-        ("method: grid\n", "", "'method' is missing"),
-        ("dev/ppl", "dev/pl", "sweep.yaml:3: metric.name='dev/pl': did you mean 'dev/ppl'"),
-        ("minimize", "maximize", "sweep.yaml:3: metric.goal='maximize': dev/ppl must be minimized"),
-        ("goal: minimize", "gaol: minimize", "unknown key 'metric.gaol'"),
-        ("  row: {values: [base, A-h1]}\n", "", "needs the parameter 'row'"),
-        ("[base, A-h1]", "[]", "row.values=.*non-empty"),
-        ("[base, A-h1]", "[base, base]", "a row appears twice"),
-        ("[base, A-h1]", "[base, 3]", "row=3: expected text"),
-        ("[1, 2]", "[1, two]", "seed='two': expected a whole number"),
-        ("seed: {values: [1, 2]}", "seed: {min: 1, max: 3}", "a grid cannot search a continuous range"),
-        ("{values: [base, A-h1]}", "base", "parameters.row='base': expected the keys value, values"),
-        ("training.warmup", "3", "sweep.yaml:7: YAML does not read the key '3' as text; put it in quotes"),
-        ("seed: {values", "sede: {values", "unknown parameter 'sede': did you mean 'seed'"),
-        ("{value: 40}", "{values: [40, x]}", "training.warmup='x': expected a whole number"),
-        ("{value: 40}", "{values: [40, 40]}", "training.warmup: a value appears twice"),
-        (
-            "training.warmup: {value: 40}",
-            "data.corpus_seed: {values: [0, 1]}",
-            "data.corpus_seed is the same for all rows",
-        ),
-        ("lightning-tfm, fit,", "python, train.py,", "must begin with"),
-        (', "${args}"', "", r"needs '\$\{args\}' once"),
-        ('"${args}"', '"${args}", "${other}"', r"only '\$\{args\}' is filled in"),
-    ],
-)
+def cases(name: str) -> list[list[str]]:
+    """The fields of each line of a text beside this file."""
+    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+    return [line.replace("\\n", "\n").split(" | ") for line in lines if not line.startswith("#")]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), cases("malformed_sweeps.txt"))
 def test_malformed(tmp_path, old, new, message):
     assert old in GOOD
     with pytest.raises(UserError, match=message):

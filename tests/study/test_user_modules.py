@@ -17,6 +17,7 @@ from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as, save
 from lightning_tfm.study.user_classes import own_classes, user_classes, whole_modules
 from lightning_tfm.user_code.modules import reachable_sources, variables_read
+from tests.study.test_sweep_file import cases
 
 TOPS = count()
 NOT_PRINTED = Paper(None, None, None)
@@ -188,37 +189,6 @@ Mine.late = 8
 if __name__ == "__main__":
     print(Mine())
 """
-TABLE_OF_EDITS = {  # what is edited -> file, text, in its place, whether the runs keep their name
-    "a comment": ("mine.py", "# a comment", "# another", True),
-    "a docstring of the class": ("mine.py", "A class.", "A better class.", True),
-    "a docstring of a function": ("mine.py", "What it does.", "", True),
-    "layout": ("mine.py", "by * SIZE + x", "(by  *  SIZE\n        + x)", True),
-    "an unrelated class": ("mine.py", "size = 5", "size = 55", True),
-    "an attribute of an unrelated class": ("mine.py", "Other.size = 6", "Other.size = 66", True),
-    "an unrelated function": ("mine.py", "return OTHER", "return 0", True),
-    "an unrelated constant": ("mine.py", "SIZE, OTHER = 3, 4\n", "SIZE, OTHER = 3, 4\nTHIRD = 5\n", True),
-    "an import that is not used": ("mine.py", "import json", "import json, math", True),
-    "what runs only as a program": ("mine.py", "print(Mine())", "print(Other())", True),
-    "an unused function in another file": ("act.py", "return 1", "return 11", True),
-    "a comment in another file": ("act.py", "# theirs", "# ours", True),
-    "an import that is gone": ("mine.py", "import json\n", "", True),
-    "the class": ("mine.py", "helper(scaled(x))", "scaled(helper(x))", False),
-    "a helper function": ("mine.py", "by * SIZE + x", "by * SIZE - x", False),
-    "a constant": ("mine.py", "SIZE, OTHER = 3, 4", "SIZE, OTHER = 33, 4", False),
-    "a default argument": ("mine.py", "by=2", "by=3", False),
-    "a closure": ("mine.py", "return n * x", "return n + x", False),
-    "what a closure is given": ("mine.py", "closure(7)", "closure(8)", False),
-    "a decorator": ("mine.py", "@dataclass\n", "@dataclass(frozen=True)\n", False),
-    "a decorator of one's own on another class": ("mine.py", "class Other:", "@register\nclass Other:", False),
-    "an attribute that is set later": ("mine.py", "Mine.late = 8", "Mine.late = 9", False),
-    "a base class in another file": ("more.py", "depth = 1", "depth = 2", False),
-    "the base class of that": ("root.py", "height = 1", "height = 2", False),
-    "a function in another file": ("act.py", "return 3 * x", "return 4 * x", False),
-    "a constant in another file": ("act.py", "BY = 0", "BY = 1", False),
-    "where a re-export comes from": ("more.py", "import handed_on", "import other as handed_on", False),
-    "what is re-exported": ("deep.py", "return x + 1", "return x + 2", False),
-    "a call while a module is imported": ("deep.py", "dtype(torch.float32)", "dtype(torch.float64)", False),
-}  # fmt: skip
 FILES = {
     "mine.py": BASE,
     "act.py": "# theirs\nBY = 0\n\n\ndef scaled(x):\n    return 3 * x + BY\n\n\ndef unused():\n    return 1\n",
@@ -227,6 +197,9 @@ FILES = {
     "deep.py": "import torch\n\ntorch.set_default_dtype(torch.float32)\n\n\ndef handed_on(x):\n    return x + 1\n\n\n"
     "def other(x):\n    return x\n",
 }
+
+
+EDITS = cases("edits.txt")
 
 
 @pytest.fixture(scope="module")
@@ -241,14 +214,13 @@ def kept(tmp_path_factory):
     sys.path.remove(str(folder))
 
 
-@pytest.mark.parametrize("edit", TABLE_OF_EDITS)
-def test_an_edit_renames_runs_where_it_may_change_what_a_class_computes(kept, edit: str) -> None:
+@pytest.mark.parametrize(("name", "old", "new", "keeps"), [case[1:] for case in EDITS], ids=[case[0] for case in EDITS])
+def test_an_edit_renames_runs_where_it_may_change_what_a_class_computes(kept, name, old, new, keeps) -> None:
     folder, before = kept
-    name, old, new, keeps = TABLE_OF_EDITS[edit]
     assert FILES[name].count(old) == 1
     (folder / name).write_text(FILES[name].replace(old, new))
     try:
-        assert (identity(folder.name) == before) == keeps
+        assert (identity(folder.name) == before) == (keeps == "kept")
     finally:
         (folder / name).write_text(FILES[name])
     assert identity(folder.name) == before
