@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lightning_tfm.cli import terminal
 from lightning_tfm.cli.arguments import make_parser, parse, settings_text
@@ -175,11 +174,6 @@ def test_replay_refuses_a_mode_that_sends_nothing(monkeypatch, capsys):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert main(["wandb", "replay", "any"]) == 2
     assert "WANDB_MODE=disabled: nothing would be sent; give --mode offline or --mode online" in capsys.readouterr().err
-
-
-def test_a_row_of_ones_own_by_file(tmp_path):
-    rows = yaml_file(tmp_path, "X-one: {group: X, change: {model.h: 2}}")
-    assert settings("--rows", rows, "--row", "X-one").experiment.model.h == 2
 
 
 def test_python_reads_files_as_the_command_line_does(tmp_path):
@@ -347,12 +341,6 @@ def test_what_other_tools_call_a_field_leads_to_ours():
         assert field in PLAIN or name in {f.name for f in fields(SECTIONS[section])}, field
         for other in others.split():
             assert other not in {f.name for cls in SECTIONS.values() for f in fields(cls)}, other
-
-
-def test_params_json(capsys):
-    assert main(["table", "--params", "--format", "json"]) == 0
-    found = yaml.safe_load(capsys.readouterr().out)
-    assert (found["V"], found["agree"]) == (40960, 10)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="NOT TESTED: there is no make")

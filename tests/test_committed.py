@@ -23,11 +23,10 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.gone import GONE
 from lightning_tfm.report.study_report import make
-from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.settings import SECTIONS
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import from_plain
-from tests.helpers.studies import Generator
+from tests.helpers.studies import Generator, own_row
 from tests.helpers.tiny import in_child
 
 ROOT = Path(__file__).parents[1]
@@ -107,7 +106,6 @@ def test_the_readmes_picture_of_the_architecture_is_what_draw_writes(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (ROOT / "docs/_static/architecture.svg").read_bytes()
 
 
-NONE = Paper(None, None, None)
 RECORDS = Path(__file__).parents[1] / "experiments/results/norm/records.tar.xz"
 
 
@@ -144,7 +142,7 @@ def test_a_table_is_the_report_with_numbers_as_numbers(study, root):
 
 
 def test_a_row_whose_name_is_a_number_keeps_its_name(tmp_path):
-    rows = [Row(name, "007", {"model.h": h}, NONE, "here") for name, h in (("1e3", 4), ("16", 16))]
+    rows = [own_row(name, {"model.h": h}, "007") for name, h in (("1e3", 4), ("16", 16))]
     Generator(tmp_path, rows, [1]).write_all()
     table = lines_of(lt.load_study("made", tmp_path).table())
     assert [(line["group"], line["row"], line["h"]) for line in table] == [("007", "1e3", 4), ("007", "16", 16)]

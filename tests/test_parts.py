@@ -14,145 +14,14 @@ import pytest
 from tests.testing.test_model_suites import Attention
 
 ROOT = Path(__file__).parents[1]
-PARTS = {  # kind -> name of the part, its module, its class, its line
-    "NORMS": (
-        "mean_size",
-        "model/norms.py",
-        '''
-class MeanSize(Norm):
-    """x / (mean of |x| + eps), times a gain and plus a bias for each channel."""
-
-    def __init__(self, width: int, eps: float):
-        super().__init__()
-        self.gain, self.bias, self.eps = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width)), eps
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return x_BTD / (x_BTD.abs().mean(-1, keepdim=True) + self.eps) * self.gain + self.bias
-''',
-        'Part("mean_size", "MeanSize", "mean size", parameter_count=lambda m: 2 * m.d_model),',
-    ),
-    "FEED_FORWARDS": (
-        "tanh",
-        "model/feed_forward.py",
-        '''
-class Tanh(ReLU):
-    """tanh in place of max(0, x)."""
-
-    def activation(self, x_BTF: Tensor) -> Tensor:
-        return x_BTF.tanh()
-''',
-        '_feed_forward("tanh", "Tanh", "hyperbolic", 2),',
-    ),
-    "SCHEMES": (
-        "slopes",
-        "model/positions.py",
-        '''
-class Slopes(BiasScheme):
-    """-softplus(a) |t - s|, a learned for each head and layer."""
-
-    def __init__(self, sizes: PositionSizes):
-        super().__init__(sizes)
-        self.a_H = nn.Parameter(torch.empty(sizes.h))
-
-    def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
-        distance_TS = distances(q_BHTK.shape[2], S, start, q_BHTK.device).abs()
-        return (-F.softplus(self.a_H)[:, None, None] * distance_TS).to(q_BHTK.dtype).unsqueeze(0)
-''',
-        'Scheme("slopes", "Slopes", "learned slopes", acts="scores", parameter_count=lambda m: 2 * m.N * m.h),',
-    ),
-    "LAYERS": (
-        "one_head",
-        "model/layer_types.py",
-        "\n" + inspect.getsource(Attention).replace("class Attention", "class OneHead"),
-        'Layer("one_head", "OneHead", "one head", parameter_count=lambda m, *_: 4 * m.d_model**2, '
-        "pairs=lambda m, n: n * n, flops_per_pair=lambda m: 4 * m.d_model, alike=True, sees_order=False),",
-    ),
-    "ATTENTIONS": (
-        "unnormed",
-        "model/attention_types.py",
-        '''
-class Unnormed(AttentionType):
-    """The scores of eq. 1 without a softmax, divided by the keys that are seen."""
-
-    def weights(self, q_BHTK: Tensor, k_BHSK: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        score_BHTS = scaled_scores(q_BHTK, k_BHSK, bias)
-        if mask is None:
-            return score_BHTS / score_BHTS.shape[3]
-        return score_BHTS.masked_fill(~mask, 0.0) / mask.sum(-1, keepdim=True)
-''',
-        'Attention("unnormed", "Unnormed", "unnormed scores", parameter_count=lambda m: 0),',
-    ),
-    "OPTIMIZERS": (
-        "nadam",
-        "training/optimizers.py",
-        '''
-def nadam(model: nn.Module, t: Training) -> torch.optim.Optimizer:
-    """Adam with Nesterov's momentum (Dozat 2016)."""
-    return torch.optim.NAdam(_groups(list(model.parameters()), t), lr=0.0, betas=(t.beta1, t.beta2), eps=t.adam_eps)
-''',
-        'Part("nadam", "nadam"),',
-    ),
-    "SCHEDULES": (
-        "held_peak",
-        "training/schedule.py",
-        '''
-class HeldPeak(Schedule):
-    """The peak, to the last step."""
-
-    def after_warmup(self, n: int) -> float:
-        return self.peak
-''',
-        'Part("held_peak", "HeldPeak"),',
-    ),
-    "CORPORA": (
-        "swapped",
-        "data/sources/files.py",
-        '''
-class SwappedCorpus(BuiltinCorpus):
-    """The built-in corpus from its target language into its source language."""
-
-    target, source = BuiltinCorpus.source, BuiltinCorpus.target
-
-    def lines(self, split: str) -> Iterator[tuple[str, str]]:
-        return ((target, source) for source, target in super(SwappedCorpus, self).lines(split))
-
-    def fingerprint(self, split: str) -> str:
-        return f"swapped {super().fingerprint(split)}"
-''',
-        'Part("swapped", "SwappedCorpus"),',
-    ),
-}
-METRIC = (
-    "corpus_metrics.py",
-    '''
-class Matched(Counted):
-    """Of 100 words of the reference, those at the same place in the translation."""
-
-    WIDTH = 2
-
-    def corpus(self, hypotheses: Sequence[str]) -> Score:
-        return Score(float(self.score(self(hypotheses).sum(0))), "matched")
-
-    def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
-        pairs = [(h.split(), r.split()) for h, r in zip(hypotheses, self.references, strict=True)]
-        return [[sum(a == b for a, b in zip(*pair, strict=False)), len(pair[1])] for pair in pairs]
-
-    @staticmethod
-    def score(sums_X: np.ndarray) -> np.ndarray:
-        return 100 * sums_X[..., 0] / sums_X[..., 1]
-''',
-    'Metric("matched", "matched", digits=1, difference_digits=2, counted="Matched", printed=False)',
-)
-VERDICT = """    CURIOUS = (
-        "curious",
-        ("is curious", "are curious"),
-        "found, and not what anybody would have thought",
-        "found",
-        "M-3-3h6v6h-6z",
-        r"$\\sharp$",
-        True,
+PARTS = {  # kind -> name of the part, its module, its line, its source
+    kind: (name, module, *text.split("\n", 1))
+    for kind, name, module, text in re.findall(
+        r"(?ms)^# --- (\w+): (\w+) in (\S+) ---\n(.*?)(?=^# ---|\Z)", (ROOT / "tests/parts.txt").read_text()
     )
-"""
+}
+METRIC, VERDICT = PARTS.pop("METRICS"), "\n".join(PARTS.pop("VERDICTS")[2:])
+ONE_HEAD = f"\n{inspect.getsource(Attention).replace('class Attention', 'class OneHead')}"
 MEASURED = """
 from pathlib import Path
 from tests.helpers.studies import Generator
@@ -224,13 +93,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / folder, to / folder, ignore=unused)
     shutil.copy(ROOT / "pyproject.toml", to)
     parts = to / "lightning_tfm" / "registry.py"
-    for kind, (_, module, source, line) in PARTS.items():
+    for kind, (_, module, line, source) in PARTS.items():
         with (to / "lightning_tfm" / module).open("a") as file:
-            file.write(f"\n{source}")
+            file.write(f"\n{source or ONE_HEAD}")
         text, found = re.subn(rf"(?ms)^({kind} = Kind\(.*?)^\)$", rf"\1    {line}\n)", parts.read_text())
         assert found == 1, kind
         parts.write_text(text)
-    module, source, value = METRIC
+    _, module, value, source = METRIC
     with (to / "lightning_tfm" / module).open("a") as file:
         file.write(f"\n{source}")
     metrics = to / "lightning_tfm" / "metrics.py"

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import signal
 import time
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ from lightning_tfm.config import Data
 from lightning_tfm.data import prepare as module
 from lightning_tfm.data.builtin import Builtin
 from lightning_tfm.data.dataset import Prepared
-from lightning_tfm.data.prepare import BUILDING, prepare
+from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.text import build_store as building
 from lightning_tfm.data.text.tokenizer import Tokenizer
 from lightning_tfm.errors import UserError
@@ -219,41 +218,11 @@ def test_processes_at_once_end_with_one_store(files, tmp_path, forks):
     assert os.listdir(root / "data") == [json.loads(result)[0]]
 
 
-def _die_while_building(data: Data, root: Path) -> None:
-    building._encode = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
-    prepare(data, root)
-
-
-def test_a_killed_builder_leaves_nothing_that_is_taken_for_whole_and_the_next_goes_on(files, tmp_path, forks):
-    data = files()
-    assert forks.join(forks.start(lambda: _die_while_building(data, tmp_path)), 60) == -signal.SIGKILL
-    left = os.listdir(tmp_path / "data")
-    assert len(left) == 1 and left[0].startswith(BUILDING)
-    prepared = prepare(data, tmp_path)
-    assert len(prepared.split("train")) == 40
-    assert os.listdir(tmp_path / "data") == [prepared.folder.name]
-
-
 def test_an_open_store_needs_only_its_folder(files, tmp_path):
     prepared = prepare(files(), tmp_path)
     moved = prepared.folder.rename(tmp_path / "elsewhere")
     assert np.array_equal(Prepared(moved).split("val").source(0), Prepared(moved).split("val").source(0))
     assert len(Prepared(moved).split("val")) == 8
-
-
-def test_the_corpus_may_not_change_while_it_is_read(files, tmp_path, monkeypatch):
-    data = files()
-    train = building.train_tokenizer
-
-    def longer(*args):
-        for language in ("en", "de"):
-            with (Path(data.folder) / f"train.{language}").open("ab") as file:
-                file.write(GOOD)
-        return train(*args)
-
-    monkeypatch.setattr(building, "train_tokenizer", longer)
-    with pytest.raises(UserError, match=r"train\.en changed while it was read"):
-        prepare(data, tmp_path)
 
 
 @real_text

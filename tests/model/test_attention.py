@@ -1,6 +1,5 @@
 """Attention: its types, scores and heads."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -51,12 +50,6 @@ def test_short_sentences_give_what_the_fused_kernel_gives(T, S, causal, masked, 
     torch.testing.assert_close(found, expected, atol=1e-14, rtol=1e-12)
     for one, other in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(one, other, atol=1e-14, rtol=1e-12)
-
-
-def test_attention_is_equation_1():
-    (q, k, v), allowed = inputs(6, 11, True, False)
-    score = (q @ k.mT / math.sqrt(K)).masked_fill(~allowed, -math.inf)
-    torch.testing.assert_close(attend(q, k, v, allowed, False, None), score.softmax(-1) @ v, atol=1e-14, rtol=1e-12)
 
 
 def test_a_mean_over_the_memory_is_attention_to_its_mean_alone():

@@ -29,8 +29,6 @@ from lightning_tfm.training.masks import SentenceMasks
 from lightning_tfm.training.module import TransformerModule
 from tests.model.test_beam_search import pad, plain_search, same, sources
 
-Sides = tuple[torch.Tensor, torch.Tensor] | None
-"""masks between sub-layers, of source and target"""
 STACKS = ("prefix", "causal")
 V = 31
 SIZES = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "max_positions": 40, "neighbourhood": 3}

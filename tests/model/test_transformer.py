@@ -11,47 +11,17 @@ from torch.nn import functional as F
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.attention import CrossAttention, SelfAttention
 from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
 from lightning_tfm.model.norms import Norm, RMSNorm, make_norm
-from lightning_tfm.model.positions import PositionSizes, find_scheme
 from lightning_tfm.model.transformer import Residual, Transformer
 from lightning_tfm.registry import SCHEMES, gated_width
 from lightning_tfm.testing import NormSuite
 from lightning_tfm.training.loss import smoothed_nll
 
-B, S, T, V = 2, 7, 5, 31
+V = 31
 SIZES = {"N": 3, "d_model": 38, "d_ff": 41, "h": 11, "d_k": 26, "d_v": 13, "max_positions": 37}
 """no two alike, so that no axis can stand for another"""
-
-
-def ids(*shape: int) -> torch.Tensor:
-    return torch.randint(4, V, shape, generator=torch.Generator().manual_seed(7))
-
-
-def test_one_matrix_for_source_target_and_output():
-    model = Transformer(Model(**SIZES), V).eval()
-    matrices = [name for name, p in model.named_parameters() if V in p.shape]
-    assert matrices == ["embedding_WD"]
-    source, target = torch.tensor([[5, 6]]), torch.tensor([[7, 8]])
-    seen = {"source": model.encode(source, None), "target": model.embed_target(target, 0)}
-    weights = {"output": model.logits(torch.eye(38))}
-    with torch.no_grad():
-        model.embedding_WD[5] += 1.0
-        assert not torch.equal(model.encode(source, None), seen["source"])
-        assert torch.equal(model.embed_target(target, 0), seen["target"])
-        model.embedding_WD[7] += 1.0
-        assert not torch.equal(model.embed_target(target, 0), seen["target"])
-        moved = (model.logits(torch.eye(38)) - weights["output"]).T
-    assert (
-        torch.allclose(moved[[5, 7]], torch.ones(2, 38), atol=1e-6) and moved.abs().sum() == moved[[5, 7]].abs().sum()
-    )
-
-
-def test_embeddings_are_scaled_by_the_root_of_the_width():
-    model = Transformer(Model(**(SIZES | {"positions": "none"})), V).eval()
-    assert torch.equal(model.embed_target(torch.tensor([[9]]), 0)[0, 0], model.embedding_WD[9] * math.sqrt(38))
 
 
 # --- initial weights ---
@@ -138,44 +108,9 @@ def test_only_what_writes_into_the_residual_stream_is_scaled():
             assert torch.equal(scaled[name], p), name
 
 
-H, K, DV = 3, 4, 2
-
-
-def normal(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-
-
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(3)
-
-
-NARROW = Model(d_model=11, h=H, d_k=K, d_v=DV, attention_bias=True)
-
-
-@pytest.mark.parametrize("positions", [None, "rotary", "shaw", "shaw_values", "t5", "alibi", "kerple", "fire"])
-def test_multi_head_self_attention(positions):
-    scheme = find_scheme(positions)(PositionSizes(11, H, K, 13, "interleaved", d_v=DV)) if positions else None
-    layer = SelfAttention(NARROW, scheme).double()
-    for p in layer.parameters():
-        torch.nn.init.normal_(p, std=0.5)
-    names = [name for name, _ in layer.named_parameters()]
-
-    def run(x, *weights):
-        return functional_call(layer, dict(zip(names, weights, strict=True)), (x, None, True))
-
-    assert gradcheck(run, (normal(B, T, 11), *layer.parameters()))
-
-
-def test_multi_head_cross_attention():
-    layer = CrossAttention(NARROW).double()
-    allowed = torch.ones(B, 1, 1, S, dtype=torch.bool)
-    allowed[0, ..., 4:] = False
-
-    def run(x, memory):
-        return layer(x, *layer.keys_values(memory), allowed)
-
-    assert gradcheck(run, (normal(B, T, 11), normal(B, S, 11)))
 
 
 @pytest.mark.parametrize("positions", sorted(SCHEMES))

@@ -26,11 +26,10 @@ from lightning_tfm.queue.searches.sampling import optuna_params
 from lightning_tfm.queue.storages.backends import Storage, find_storage
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import Paper, Row
 from tests.helpers import launching
 from tests.helpers.browser import chromium
 from tests.helpers.launching import ablation
-from tests.helpers.studies import leave
+from tests.helpers.studies import leave, own_row
 from tests.helpers.waiting import free_ports, wait_for
 
 
@@ -68,11 +67,7 @@ def test_cells_are_queued_once_and_later_ones_added(storage: Storage, name: str)
 
 def test_trials_of_a_table_show_row_seed_and_changed_fields(both: Storage, name: str) -> None:
     """Also of rows and seeds that are added later, as far as Optuna lets a parameter's values grow: not at all."""
-    paper = Paper(None, None, None)
-    rows = [
-        Row("base", "base", {}, paper, "here:1"),
-        Row("A", "A", {"model.h": 1, "model.norm": "pre"}, paper, "here:2"),
-    ]
+    rows = [own_row("base"), own_row("A", {"model.h": 1, "model.norm": "pre"})]
     table = replace(ablation("t"), rows=rows, seeds=[21, 22])
     queue = Queue(name, both)
     queue.enqueue([Cell("old", 1, "0" * 64, 1e20)])  # as a study has it that was begun before
@@ -81,7 +76,7 @@ def test_trials_of_a_table_show_row_seed_and_changed_fields(both: Storage, name:
     assert told["old", 1] == {}
     assert told["base", 21] == {"row": "base", "seed": 21, "model.h": 8, "model.norm": "post"}
     assert told["A", 22] == {"row": "A", "seed": 22, "model.h": 1, "model.norm": "pre"}
-    more = replace(table, rows=[*rows, Row("B", "A", {"model.h": 4}, paper, "here:3")], seeds=[21, 22, 23])
+    more = replace(table, rows=[*rows, own_row("B", {"model.h": 4})], seeds=[21, 22, 23])
     assert queue.enqueue(more.cells(), params_of=optuna_params(more)) == 5
     late = {(t.user_attrs["row"], t.user_attrs["seed"]): t.params for t in Queue(name, both).trials()}
     assert late["B", 21] == {"seed": 21, "model.norm": "post"}
@@ -349,8 +344,7 @@ def train(task: Task) -> None:
 @pytest.mark.long
 def test_the_dashboard_shows_a_study_and_its_trials(tmp_path: Path) -> None:
     dashboard = program()
-    paper = Paper(None, None, None)
-    rows = [Row(f"r{i}", "r", {"model.h": 2**i} if i else {}, paper, "here:1") for i in range(4)]
+    rows = [own_row(f"r{i}", {"model.h": 2**i} if i else {}) for i in range(4)]
     table = replace(ablation("watched"), rows=rows, seeds=[21])
     with (tmp_path / "shown").open("w") as stream:
         launching.launch(table, table.cells(), tmp_path, train, stream=stream)

@@ -22,13 +22,13 @@ from lightning_tfm.queue.storages.open import open_queue
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import Paper, Row, apply
+from lightning_tfm.study.rows import apply
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import LOOKS
 from lightning_tfm.study.study_file import link, load, save
 from lightning_tfm.watch.study_state import Best, CellState, StudyState
 from tests.helpers.launching import ablation
-from tests.helpers.studies import FAR, Folder, leave, record
+from tests.helpers.studies import FAR, Folder, leave, own_row, record
 from tests.helpers.tiny import in_child
 
 
@@ -199,7 +199,7 @@ def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
         return capsys.readouterr().out
 
     assert "no studies in" in said() and "lightning-tfm sweep sweeps/table3.yaml" in said()
-    rows = [Row(f"r{n}", "r", {"model.h": 2**n} if n else {}, Paper(None, None, None), "here:1") for n in range(3)]
+    rows = [own_row(f"r{n}", {"model.h": 2**n} if n else {}) for n in range(3)]
     names = ("fresh", "half", "whole")
     tables = [save(replace(ablation(name), rows=rows, seeds=[i]), tmp_path) for i, name in enumerate(names, 1)]
     (tmp_path / "studies" / "torn").mkdir()

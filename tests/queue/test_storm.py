@@ -21,15 +21,14 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import Fingerprints, Paper, Row
-from lightning_tfm.study.search import Search
+from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study_file import save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers import held
 from tests.helpers.family import runs_of
 from tests.helpers.launching import ablation, launch
-from tests.helpers.studies import leave
+from tests.helpers.studies import leave, own_row, search
 from tests.helpers.tiny import experiment, in_child, write_corpus
 
 RUNS = int(os.environ.get("STORM_RUNS", "200"))
@@ -64,8 +63,7 @@ def train(task: Task) -> None:
 
 
 def run(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -> None:
-    paper = Paper(None, None, None)
-    rows = [Row(cell.row, "r", {"model.h": 1 + i % 3}, paper, "here:1") for i, cell in enumerate(cells())]
+    rows = [own_row(cell.row, {"model.h": 1 + i % 3}) for i, cell in enumerate(cells())]
     table = replace(ablation("storm"), rows=rows, seeds=[1])  # its trials carry parameters, as a table's do
     with (root / "shown").open("a") as stream:
         launch(
@@ -214,21 +212,9 @@ def search_with_two_ranks(root: str) -> list:
     prepared = prepare(base.data, out)
     prints = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(base.data.dev))
     rates = [Parameter("training.lr_factor", "categorical", [0.5, 1e-5])]
-    made = Search(
-        name="s",
-        base=base,
-        space=rates,
-        sampler="grid",
-        seed=0,
-        trials=1,
-        objectives={"dev/ppl": "minimize"},
-        constraints={},
-        pruner=Pruner("median", 1, 3, 1),
-        prints=prints,
-        V=prepared.tokenizer.V,
-        store=prepared.folder.name,
-        based=False,
-    )
+    of_text = {"prints": prints, "V": prepared.tokenizer.V, "store": prepared.folder.name}
+    pruner = Pruner("median", 1, 3, 1)
+    made = search(name="s", base=base, space=rates, sampler="grid", trials=1, pruner=pruner, based=False, **of_text)
     save(made, out)
     cells = [replace(cell, cost=-number) for number, cell in enumerate(made.cells())]  # the good one first
     resources = Resources(hardware=HARDWARE)

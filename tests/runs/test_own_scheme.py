@@ -26,10 +26,11 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.attempt import Task, run_attempt
 from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import Fingerprints, Paper, Row
+from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import file_of, save
 from lightning_tfm.training.module import TransformerModule
+from tests.helpers.studies import ablation, own_row
 from tests.helpers.tiny import attempt, experiment, in_child, train, weights, write_corpus
 
 
@@ -75,21 +76,16 @@ class Backwards(Cumulative):
         return super().forward(x_BTD.flip(1)).flip(1) if encoder else super().forward(x_BTD)
 
 
-def test_its_parameters_are_those_of_the_built_model(tmp_path: Path) -> None:
-    own = experiment(write_corpus(tmp_path / "text"), model__positions="lightning_tfm.model.positions.Learned")
-    folder = in_child(train, own, tmp_path / "out")
-    result = json.loads((folder / "result.json").read_text())
-    assert result["parameters"] == count_parameters(replace(own.model, positions="learned"), result["V"])
-    assert result["parameters"]["positions"] > 0
-
-
-def test_a_feed_forward_of_the_users_own_is_counted(tmp_path: Path) -> None:
-    path = "lightning_tfm.model.feed_forward.SwiGLU"
-    own = experiment(write_corpus(tmp_path / "text"), model__feed_forward=path)
+def test_parts_of_the_users_own_are_counted_in_the_built_model(tmp_path: Path) -> None:
+    paths = {
+        "positions": "lightning_tfm.model.positions.Learned",
+        "feed_forward": "lightning_tfm.model.feed_forward.SwiGLU",
+    }
+    own = experiment(write_corpus(tmp_path / "text"), **{f"model__{field}": path for field, path in paths.items()})
     result = json.loads((in_child(train, own, tmp_path / "out") / "result.json").read_text())
-    named = replace(own.model, feed_forward="swiglu")
-    assert result["parameters"] == count_parameters(named, result["V"])
-    assert result["identity"]["model"]["feed_forward"] == path
+    named = replace(own.model, positions="learned", feed_forward="swiglu")
+    assert result["parameters"] == count_parameters(named, result["V"]) and result["parameters"]["positions"] > 0
+    assert paths.items() < result["identity"]["model"].items()
 
 
 def test_a_corpus_that_only_has_lines_is_trained_on(tmp_path: Path) -> None:
@@ -264,18 +260,13 @@ def test_a_leak_that_begins_late_is_refused_and_python_s_generator_is_none():
     check_own_classes(replace(SMALL, attention=f"{__name__}.ByPython"))
 
 
-NOT_PRINTED = Paper(None, None, None)
-
-
 def begun(root: Path) -> Ablation:
     """2 rows x 2 seeds, as frozen on the text in `root`."""
     base = experiment(write_corpus(root / "text"))
     prepared = prepare(base.data, root)
-    rows = [Row("base", "base", {}, NOT_PRINTED, "here:1"), Row("wide", "X", {"model.d_ff": 31}, NOT_PRINTED, "here:2")]
-    prints = Fingerprints.of(prepared, base.data)
-    return Ablation(
-        name="s", base=base, rows=rows, seeds=[1, 2], prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name
-    )
+    rows, of_text = [own_row("base"), own_row("wide", {"model.d_ff": 31})], Fingerprints.of(prepared, base.data)
+    V, store = prepared.tokenizer.V, prepared.folder.name
+    return ablation(rows, [1, 2], name="s", base=base, prints=of_text, V=V, store=store)
 
 
 def run(study: Ablation, cell: Cell, root: Path) -> int:

@@ -183,11 +183,6 @@ def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_p
     assert whole in told[0] and told[-1] == f"about {whole} with 1 at once, as 10 finished runs here took"
 
 
-def test_a_search_s_options_are_refused_for_a_table(tmp_path: Path, capsys) -> None:
-    assert plan(tmp_path, TABLE, "--trials=3") == 2
-    assert "is a table: all its rows run, to their end" in capsys.readouterr().err
-
-
 ELSEWHERE = ["--data.folder=nowhere", "--rate=1e12"]
 
 

@@ -18,11 +18,12 @@ from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.study.match_compute import FIELDS, PAIRED, measure, solved_lines
 from lightning_tfm.study.ratios import Held, hold, parameters
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply, load_rows
+from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import Ablation, value_of
 from lightning_tfm.study.study_file import load_as, save
 from lightning_tfm.study.sweeps import read_sweep
+from tests.helpers.studies import ablation, own_row
 from tests.model.test_size import counted_by_torch
 
 TWO_ROWS = """
@@ -231,7 +232,7 @@ SHIPPED = [row for file in FILES for row in load_rows(ROOT / file)]
 
 
 def row(change, key, **asked):
-    return Row("r", "g", change | {key: asked}, Paper(None, None, None), "x.yaml:1")
+    return own_row("r", change | {key: asked})
 
 
 def off(base, solved, key, asked, units):
@@ -281,10 +282,7 @@ def test_the_study_keeps_the_number_and_why(tmp_path):
     solved = SHIPPED[0].on(MINIATURE)
     assert isinstance(solved.change["model.d_ff"], int) and solved.change["model.d_ff"] % 8 == 0
     assert solved.ties == {"model.d_ff": {"solve": "flops", "pieces": 12}}
-    study = Ablation(
-        name="s", base=MINIATURE, rows=[SHIPPED[0]], seeds=[1], prints=Fingerprints("t", "d"), V=800, store="x"
-    )
-    save(study, tmp_path)
+    save(ablation([SHIPPED[0]], name="s", base=MINIATURE), tmp_path)
     assert load_as(Ablation, tmp_path, "s").rows == [solved]
     (line,) = solved_lines(MINIATURE, [SHIPPED[0]])
     assert line == "L-lstm-flops: model.d_ff 140 as trained, for base's flops at 12 tokens per sentence: 0.00 % left"

@@ -14,11 +14,11 @@ from lightning_tfm.cli.train.sweep import only
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.rows import Fingerprints, all_rows
-from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.study_file import load, save
 from lightning_tfm.study.sweeps import grid, is_search, read_search, read_sweep
 from lightning_tfm.yaml_files import read_yaml
+from tests.helpers.studies import ablation
 
 GOOD = """name: mine
 method: grid
@@ -129,8 +129,7 @@ def test_labels_go_with_the_combinations_of_a_row(tmp_path):
 
 def test_new_words_enter_a_study_and_old_ones_stay_where_none_come(tmp_path):
     rows = [all_rows()[name] for name in ("base", "A-h1")]
-    prints = Fingerprints("t", "d")
-    study = Ablation(name="s", base=Experiment(), rows=rows, seeds=[1], prints=prints, V=9, store="", title="Old")
+    study = ablation(rows, name="s", title="Old")
     hashes = [cell.training_hash for cell in study.cells()]
     save(study, tmp_path)
     bare = [replace(row, label="") for row in rows]

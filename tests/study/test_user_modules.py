@@ -1,5 +1,6 @@
 """What a class of the user's own computes by the modules that it imports is part of a run's name."""
 
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -12,15 +13,14 @@ import pytest
 from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.positions import find_scheme
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as, save
 from lightning_tfm.study.user_classes import own_classes, user_classes, whole_modules
 from lightning_tfm.user_code.modules import reachable_sources, variables_read
+from tests.helpers.studies import ablation, own_row
 from tests.study.test_sweep_file import cases
 
 TOPS = count()
-NOT_PRINTED = Paper(None, None, None)
 
 
 @pytest.fixture
@@ -106,11 +106,8 @@ def test_a_module_that_is_no_python_is_named(made) -> None:
 
 
 def table(top: str) -> Ablation:
-    rows = [all_rows()["base"], Row("own", "X", {"model.feed_forward": f"{top}.mine.Mine"}, NOT_PRINTED, "here:1")]
-    study = Ablation(
-        name="own", base=Experiment(), rows=rows, seeds=[1], prints=Fingerprints("t", "d"), V=300, store="s"
-    )
-    return study.with_sources()
+    own = own_row("own", {"model.feed_forward": f"{top}.mine.Mine"})
+    return ablation(["base", own], name="own").with_sources()
 
 
 @pytest.mark.parametrize("after", ["gone", "changed"])
@@ -135,70 +132,8 @@ def test_a_study_is_read_as_it_was_started_whatever_became_of_its_classes(made, 
         save(table(top), tmp_path)
 
 
-BASE = """\"\"\"A text.\"\"\"
-
-import json
-from dataclasses import dataclass
-
-from .act import scaled, unused
-from .more import Above, handed_on
-
-SIZE, OTHER = 3, 4
-REGISTRY = {}
-
-
-def register(cls):
-    REGISTRY[cls.__name__] = cls
-    return cls
-
-
-def helper(x, by=2):
-    \"\"\"What it does.\"\"\"
-    return by * SIZE + x  # a comment
-
-
-def unrelated(x):
-    return OTHER
-
-
-class Other:
-    size = 5
-
-
-def closure(n):
-    def inner(x):
-        return n * x
-
-    return inner
-
-
-@dataclass
-class Mine(Above):
-    \"\"\"A class.\"\"\"
-
-    times = closure(7)
-    many = handed_on(1)
-
-    def forward(self, x):
-        return helper(scaled(x))
-
-
-Other.size = 6
-Mine.late = 8
-
-if __name__ == "__main__":
-    print(Mine())
-"""
-FILES = {
-    "mine.py": BASE,
-    "act.py": "# theirs\nBY = 0\n\n\ndef scaled(x):\n    return 3 * x + BY\n\n\ndef unused():\n    return 1\n",
-    "more.py": "from .deep import handed_on\nfrom .root import Root\n\n\nclass Above(Root):\n    depth = 1\n",
-    "root.py": "class Root:\n    height = 1\n",
-    "deep.py": "import torch\n\ntorch.set_default_dtype(torch.float32)\n\n\ndef handed_on(x):\n    return x + 1\n\n\n"
-    "def other(x):\n    return x\n",
-}
-
-
+_, *TEXTS = re.split(r"(?m)^# --- (.*) ---\n", Path(__file__).with_name("edited.txt").read_text())
+FILES = dict(zip(TEXTS[::2], TEXTS[1::2], strict=True))
 EDITS = cases("edits.txt")
 
 

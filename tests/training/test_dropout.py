@@ -132,26 +132,6 @@ def test_neither_padding_nor_neighbours_matter(side):
         assert not together[:, row, length:].any()
 
 
-def test_the_generator_keeps_no_state():
-    masks = SentenceMasks(MODEL, 1)
-    first = masks.words(3, SOURCE, np.array([1, 2]), *sizes(MODEL, SOURCE, np.array([5, 6])))
-    masks.words(8, TARGET, np.array([4]), *sizes(MODEL, TARGET, np.array([3])))
-    assert np.array_equal(masks.words(3, SOURCE, np.array([1, 2]), *sizes(MODEL, SOURCE, np.array([5, 6]))), first)
-
-
-def test_masks_of_a_batch_have_the_shapes_of_its_tensors():
-    pieces = [np.array([5, 6, 7]), np.array([5])]
-    batch = make_batch(pieces, pieces[::-1], np.array([3, 11]))
-    like = torch.empty(0)
-    source, target = SentenceMasks(MODEL, 1).between(4, batch, like)
-    assert source.shape == (1 + 2 * 3, 2, 4, 62) and target.shape == (1 + 3 * 3, 2, 4, 62)
-    alone_source, alone_target = SentenceMasks(MODEL, 1).between(
-        4, make_batch(pieces[1:], pieces[:1], np.array([11])), like
-    )
-    assert torch.equal(source[:, 1, :2], alone_source[:, 0])
-    assert torch.equal(target[:, 1], alone_target[:, 0])
-
-
 def test_numbers_are_the_same_everywhere():
     """Committed: another version of NumPy or another machine must draw these."""
     drawn = words(5, TARGET, (3,), (2,), model=Model(N=1, d_model=4))
@@ -172,18 +152,6 @@ def masks(index: list[int], step: int = 5, seed: int = 3, **change) -> dict[str,
     found = iter(SentenceMasks(model.config, seed).within(step, batch(index, SHORT), model))
     places = ("encoder", "decoder", "memory", "encoder_ff", "decoder_ff")
     return {place: [next(found)[1] for _ in range(model.config.N)] for place in places}
-
-
-def test_a_sentence_has_the_same_masks_in_any_company():
-    together, alone = masks([0, 1, 2, 3]), masks([3, 0])
-    for i in range(2):
-        for row, other, S, T in ((3, 0, 7, 9), (0, 1, 4, 6)):  # pieces with the end token
-            spans = {"encoder": (S, S), "decoder": (T, T), "memory": (T, S)}
-            for place, (queries, keys) in spans.items():
-                ours, theirs = together[place][i][row], alone[place][i][other]
-                assert torch.equal(ours[:, :queries, :keys], theirs[:, :queries, :keys]), place
-            assert torch.equal(together["encoder_ff"][i][row, :S], alone["encoder_ff"][i][other, :S])
-            assert torch.equal(together["decoder_ff"][i][row, :T], alone["decoder_ff"][i][other, :T])
 
 
 def test_every_mask_is_a_draw_of_its_own_at_its_own_share():

@@ -85,12 +85,6 @@ def test_small_weights_beside_a_large_one_are_not_lost(tmp_path):
     assert found["half"].item() == 0.5
 
 
-def test_one_snapshot_is_itself(tmp_path):
-    w = torch.randn(5)
-    torch.save({"w": w}, tmp_path / "a.pt")
-    assert torch.equal(average([tmp_path / "a.pt"], "")["w"], w)
-
-
 def test_none_or_strangers_are_refused(tmp_path):
     with pytest.raises(UserError, match="average_last"):
         average([], "")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.autograd import gradcheck
 from torch.nn import functional as F
 
 from lightning_tfm.config import Experiment, Hardware, Model, Training
@@ -71,12 +70,6 @@ def test_loss_and_gradient_are_those_of_cross_entropy(eps, smoothing, rows, monk
     torch.testing.assert_close(E.grad, grad_E, atol=1e-14, rtol=1e-12)
     torch.testing.assert_close(nll, reference(x, E, y, 0.0, "vocabulary").detach(), atol=0, rtol=1e-14)
     assert not nll.requires_grad
-
-
-@pytest.mark.parametrize("smoothing", ["vocabulary", "others"])
-def test_gradcheck(smoothing):
-    x, E, y = inputs()
-    assert gradcheck(lambda x, E: smoothed_nll(x, E, y, 0.1, smoothing)[0], (x, E))
 
 
 def test_chunks_bound_the_logits():

@@ -155,10 +155,6 @@ def test_a_table_of_rotations_does_not_take_the_digits_of_who_asks_first():
 # --- what a GPU is told; there is none here ---
 
 
-class Asked(Exception):
-    pass
-
-
 @pytest.fixture
 def told(monkeypatch):
     """What a Trainer on a GPU is made with, and torch's flags at that time."""

@@ -11,7 +11,7 @@ from lightning_tfm.cli.arguments import make_parser, parse
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Data, Experiment, override
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.data.sources.files import BuiltinCorpus, Corpus, FilesCorpus, corpus_fingerprint, make_corpus
+from lightning_tfm.data.sources.files import Corpus, FilesCorpus, corpus_fingerprint, make_corpus
 from lightning_tfm.data.sources.length_buckets import LongText
 from lightning_tfm.data.sources.monolingual import pack_texts
 from lightning_tfm.data.sources.scan import commands, phrases
@@ -205,10 +205,6 @@ def test_data_prepare_and_fit_take_a_class_from_the_working_directory(tmp_path, 
     assert "data.max_len=2 leaves out 40 of 40 training pairs" in capsys.readouterr().out
     settings = parse(make_parser("fit", "test"), ["--data.corpus=my_own_module.Mine", *options])
     assert str(prepare(settings.exact.data, settings.out).folder) in said
-
-
-def test_builtin_by_name():
-    assert isinstance(make_corpus(Data()), BuiltinCorpus)
 
 
 LINES = ["a b c", "d", "e f", "", "g h", "  ", "", "i j k l m n o p", "q"]
