@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from traceback import extract_tb
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from lightning_tfm.bleu import Score, bleu, bleu_tokenizer
 from lightning_tfm.config import Evaluation
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, Metric
-from lightning_tfm.user_code.modules import source_digest
+from lightning_tfm.user_code.modules import source_digest, with_line
 
 
 class Counted(ABC):
@@ -90,8 +89,8 @@ class Summed(Counted):
             if not (np.isfinite([value, other]).all() and value == row):
                 raise ValueError(f"score() gives {value} for sums {sums_X}, {row} for the same as a row among others")
         except Exception as error:  # whatever it may raise
-            at, named = extract_tb(error.__traceback__)[-1], self.signature().partition("|")[0]
-            raise UserError(f"metric '{named}': {type(error).__name__}: {error} ({at.filename}:{at.lineno})") from error
+            named = self.signature().partition("|")[0]
+            raise UserError(f"metric '{named}': {with_line(error, type(self).__module__)}") from error
         return Score(value, self.signature())
 
     @classmethod

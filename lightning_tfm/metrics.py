@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from importlib import import_module
 from statistics import mean, stdev
 from typing import Any
 
@@ -253,13 +252,9 @@ class Metrics(dict[str, Metric]):
             raise UserError(f"metric '{name}': {nearest(name, names)} (or the path of a class, module:Class)")
         if name != f"{module}:{attribute}":
             return self[f"{module}:{attribute}"]
-        from lightning_tfm.user_code.modules import see_working_directory
+        from lightning_tfm.user_code.modules import class_at
 
-        see_working_directory()
-        try:
-            cls = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError, RecursionError) as error:
-            raise UserError(f"metric '{name[:80]}': cannot import it ({error})") from error
+        cls = class_at(name, "metric ")
         bases = {f"{c.__module__}:{c.__name__}" for c in getattr(cls, "__mro__", ())}
         whole = "lightning_tfm.corpus_metrics:Summed" in bases and not inspect.isabstract(cls) and hasattr(cls, "WIDTH")
         if not (whole and isinstance(inspect.getattr_static(cls, "score"), staticmethod)):

@@ -18,8 +18,6 @@ from lightning_tfm.errors import UserError, nearest
 if TYPE_CHECKING:
     from lightning_tfm.model.config import Model
 
-WIDEST = 80
-"""characters of a name that a message shows"""
 Formula = Callable[["Model"], int]
 
 
@@ -161,16 +159,11 @@ class Kind(dict[str, P], Generic[P]):
         if name in self:
             beside, _, cls = self[name].cls.rpartition(":")
             return getattr(import_module(f"lightning_tfm.{beside}" if beside else home), cls)
-        module, _, attribute = name.replace(":", ".").rpartition(".")
-        if not all(module.split(".")):
+        if not all(name.replace(":", ".").rpartition(".")[0].split(".")):
             raise UserError(f"{self.field}='{name}': {nearest(name, self)}, or the import path of a class")
-        from lightning_tfm.user_code.modules import see_working_directory
+        from lightning_tfm.user_code.modules import class_at
 
-        see_working_directory()
-        try:
-            part = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError, RecursionError) as error:
-            raise UserError(f"{self.field}='{name[:WIDEST]}': cannot import it ({error})") from error
+        part = class_at(name, f"{self.field}=")
         module, *names = self.bases or ("",)
         parents = {c.__name__ for c in getattr(part, "__mro__", ()) if c.__module__ == module}
         if names and not parents & {*names}:

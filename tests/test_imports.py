@@ -1,8 +1,10 @@
 """What imports what."""
 
 import ast
+import io
 import itertools
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -265,6 +267,39 @@ def test_what_the_page_names_exists(path, symbol):
     found = located(path)
     assert found is not None, f"there is no {path}"
     assert not symbol or symbol in symbols(found), f"{path} has no {symbol}"
+
+
+def prose(path: Path) -> Iterator[str]:
+    """The docstrings and comments of a file, those below fields too."""
+    source = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+    yield from (t.string for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type == tokenize.COMMENT)
+
+
+ROOMS = ("lightning_tfm", "tests", "benchmarks", "experiments", "docs")
+ALL = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+OTHERS = {"mine.py", "tokenizer.perl", "module.Class", "lightning_tfm/inference/syntax.py"}
+"""a user's, another project's, and one of an earlier commit"""
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_a_docstring_or_a_comment_names_exists(room):
+    """Files, and what is in one of the package: `run_state.Runs`."""
+    sources: dict[str, str] = {}
+    for path in FILES:
+        for name in {path.stem, path.parent.name} - {"lightning_tfm"}:
+            sources[name] = sources.get(name, "") + path.read_text(encoding="utf-8")
+    there, missing, named = [f"/{path.relative_to(ROOT)}" for path in ALL], set(), 0
+    for text in (text for path in ALL if path.is_relative_to(ROOT / room) for text in prose(path)):
+        files = re.findall(r"(?<![\w/.-])[\w/]*\w\.py\b", text)
+        missing |= {file for file in files if not any(name.endswith(f"/{file}") for name in there)}
+        dotted = re.findall(r"(?<![\w/.`-])([a-z]\w+)\.(?!py|csv|md|json|svg|txt|html)([A-Za-z]\w+)\b(?!\.\w)", text)
+        symbols = [(file, symbol) for file, symbol in dotted if file in sources]
+        missing |= {f"{file}.{s}" for file, s in symbols if not re.search(rf"\b{s}\b", sources[file])}
+        named += len(files) + len(symbols)
+    assert missing <= OTHERS and named > 1
 
 
 @pytest.mark.parametrize("room", ["data", "queue", "report", "runs", "study"])

@@ -27,7 +27,7 @@ OF_ANALYSES = ("text", "markdown", "csv", "json", "html", "latex")
 ALIASES = {"md": "markdown", "tex": "latex", "txt": "text", "htm": "html"}
 """what they are called elsewhere, and what some commands once called them"""
 TESTS = ("verdict", "p", "none")
-"""latex.TESTS, without importing it"""
+"""paper_table.TESTS, without importing it"""
 
 
 def add_format(parser: Parser, choices: tuple[str, ...]) -> None:

@@ -6,8 +6,6 @@ The suites of testing/ hold every class to it; a run asks it of user-defined cla
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -24,6 +22,7 @@ from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.model.user_init import begin, drawing_by, origins_in_words
 from lightning_tfm.registry import own_parts
 from lightning_tfm.special_tokens import BOS, EOS, PAD
+from lightning_tfm.user_code.modules import with_line
 
 V = 31
 SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
@@ -109,11 +108,6 @@ def piece_by_piece(model: SequenceModel, within: float) -> str:
     return ""
 
 
-def is_installed(file: str) -> bool:
-    """Whether code is PyTorch's or ours, and not a user's: an error shows the user's line."""
-    return any(Path(file).is_relative_to(folder) for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
-
-
 def _check_shape(part: nn.Module, inputs: tuple[Any, ...], output: Any, wanted: tuple[int, ...] = ()) -> None:
     if getattr(output, "shape", None) != (wanted or inputs[0].shape):
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
@@ -194,9 +188,7 @@ def check_own_classes(config: Model) -> list[str]:
         except UserError as error:
             raise UserError(f"{named}: {error}") from error
         except Exception as error:  # whatever a user-defined class may raise
-            calls = extract_tb(error.__traceback__)
-            at = next((call for call in reversed(calls) if not is_installed(call.filename)), calls[-1])
-            raise UserError(f"{named}: {type(error).__name__}: {error} ({at.filename}:{at.lineno})") from error
+            raise UserError(f"{named}: {with_line(error, *own_parts(config).values())}") from error
     if fault and before.isfinite().all():
         raise UserError(
             f"{named}: {fault}; no position of the decoder may see a later one, none padding or other texts, and "

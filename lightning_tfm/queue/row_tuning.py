@@ -16,7 +16,9 @@ from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
+from lightning_tfm.registry import OWN_WEIGHTS
 from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.own_class_check import check_classes_work
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.runs.rescored import read_under_evaluation
 from lightning_tfm.schema import infinite_as_text
@@ -62,11 +64,13 @@ def tuning_of(text: str, seeds: list[int], study: Ablation, reported: Sequence[i
         )
     if all(row.change for row in study.rows):
         raise UserError(f"--tune={text}: base is not among the rows, so there is nothing to compare tuned rows with")
-    tuning = Tuning(key, values, seeds)
+    tuning, exact = Tuning(key, values, seeds), []
     for row in variants(tuning, study.rows):
         experiment = apply(study.base, row, seeds[0])
-        check_experiment(experiment, f"--tune={text}: row '{row.name}'")
+        exact.append(check_experiment(experiment, f"--tune={text}: row '{row.name}'"))
         check_trainable(experiment, f"--tune={text}: row '{row.name}'")
+    if key in OWN_WEIGHTS:
+        check_classes_work(exact)
     return tuning
 
 

@@ -132,7 +132,7 @@ class Cells:
     """lines of the dev text, as are `references`; empty where the data store is gone, and where nothing is tested"""
     references: list[str] = field(default_factory=list)
     reference: str | None = None
-    """row that differences are to, where it is not base (reference.py)"""
+    """row that differences are to, where it is not base (sweep --reference)"""
     tuning: TuningSummary | None = None
     outdated: dict[str, int] = field(default_factory=dict)
     """added metric -> runs whose score by another version of it is left out"""

@@ -1,7 +1,8 @@
 """One run. Which file belongs to which theme:
 
 its folder           folder, record, outcome, divergence
-an attempt           resume, train, trainer, weights, samples, evaluation, length_buckets, rescored
+an attempt           own_class_check, resume, train, trainer, weights, samples, evaluation, length_buckets,
+                     rescored
 its record           result, environment, rng_check
 its processes        malloc
 """

@@ -1,4 +1,4 @@
-"""A text scored by a model: perplexity and BLEU, line by line, and by length (by_length.py) where requested."""
+"""A text scored by a model: perplexity and BLEU, line by line, and by length (length_buckets.py) where requested."""
 
 from dataclasses import replace
 from typing import Any

@@ -87,7 +87,7 @@ class Score(Kept):
     """sacreBLEU's"""
     sentences: int | None = None
     words: int | None = None
-    """of the raw references, separated by white space (scoring.text_size); the end of a sentence is not one"""
+    """of the raw references, separated by white space (bleu.text_size); the end of a sentence is not one"""
     characters: int | None = None
     """of the raw references: Unicode code points, without the ends of lines"""
     nll_per_word: Number | None = None

@@ -56,7 +56,7 @@ class Study(Kept, ABC):
     store: str
     """name of the prepared data under <root>/data"""
     classes: dict[str, str] = field(default_factory=dict)
-    """import path -> version and sha256 of the code of a user-defined class, as of the study's start (classes.py)"""
+    """import path -> code of a user-defined class, as of the study's start (user_classes.py:user_classes)"""
     title: str = ""
     """what people call it, and `question` what it asks: words for pages and tables, which may change at any time"""
     question: str = ""
@@ -187,7 +187,7 @@ class Ablation(Study):
     rows: list[Row]
     seeds: list[int]
     data: dict[str, RowData] = field(default_factory=dict)
-    """prepared data of the rows that change them, by row_data.data_key"""
+    """prepared data of the rows that change them, by rows.data_key"""
     hidden: list[Row] = field(default_factory=list)
     """rows that `study hide` put apart: no longer trained, in no table, and counted in every correction"""
     KIND: ClassVar[str] = "table"

@@ -1,7 +1,5 @@
 """Which fields of an experiment may name a user-defined class, and the code that identifies it. No torch."""
 
-from importlib import import_module
-
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.registry import KINDS, OWN_WEIGHTS
@@ -55,22 +53,14 @@ def earlier_words(classes: dict[str, str]) -> str:
 
 
 def _codes(experiment: Experiment) -> dict[str, tuple[str, list[str]]]:
-    classes = own_classes(experiment)
-    if classes:
-        from lightning_tfm.user_code.modules import see_working_directory
-
-        see_working_directory()
-    return {path: _code(key, path) for key, path in classes.items()}
+    return {path: _code(key, path) for key, path in own_classes(experiment).items()}
 
 
 def _code(key: str, path: str) -> tuple[str, list[str]]:
-    from lightning_tfm.user_code.modules import LIBRARIES, code_digest
+    from lightning_tfm.user_code.modules import LIBRARIES, class_at, code_digest
 
     module, _, attribute = path.rpartition(".")
-    try:
-        cls = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, RecursionError) as error:
-        raise UserError(f"{key}='{path[:80]}': cannot import it ({error})") from error
+    cls = class_at(path, f"{key}=")
     if not isinstance(cls, type):
         raise UserError(f"{key}='{path}': expected a class, got {cls!r}")
     names = {(c.__module__, c.__qualname__.partition(".")[0]) for c in cls.__mro__}

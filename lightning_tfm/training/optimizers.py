@@ -6,6 +6,7 @@ the gradient; AdamW and Muon shrink the weights by it, times the rate (Loshchilo
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,10 @@ from torch import Tensor, nn
 from lightning_tfm.config import Training
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import FusedLinear
+from lightning_tfm.model.config import Model
+from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.registry import OPTIMIZERS
+from lightning_tfm.user_code.modules import with_line
 
 MOMENTUM = 0.95
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -101,6 +105,20 @@ def make_optimizer(model: nn.Module, t: Training) -> torch.optim.Optimizer:
         )
     optimizer: torch.optim.Optimizer = cls(model, t)
     return optimizer
+
+
+def check_optimizer(m: Model, t: Training) -> None:
+    """Raise UserError where a user-defined optimizer cannot be made for such a model, or cannot take a step."""
+    model = make_model(replace(m, N=min(m.N, 2)), 31)
+    try:
+        optimizer = make_optimizer(model, t)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    except UserError:
+        raise
+    except Exception as error:  # whatever a user-defined class may raise
+        raise UserError(f"training.optimizer='{t.optimizer}': {with_line(error, t.optimizer)}") from error
 
 
 def limited_norm(parameters: Iterable[nn.Parameter], limit: float, wanted: bool) -> Tensor | float:

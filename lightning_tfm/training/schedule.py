@@ -87,7 +87,9 @@ def check_schedule(t: Training, d_model: int) -> None:
         rates = [first.rate(n) for n in steps]
         again = [second.rate(n) for n in reversed(steps)][::-1]
     except Exception as error:  # whatever a user-defined class may raise
-        raise UserError(f"{named}: {type(error).__name__}: {error}") from error
+        from lightning_tfm.user_code.modules import with_line
+
+        raise UserError(f"{named}: {with_line(error, t.schedule)}") from error
     for n, rate, other in zip(steps, rates, again, strict=True):
         if not isinstance(rate, (int, float)) or not (math.isfinite(rate) and rate >= 0):
             raise UserError(f"{named}: step {n} has the rate {rate!r}: expected a finite number, 0 or above")

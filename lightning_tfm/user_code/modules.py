@@ -1,6 +1,7 @@
-"""The user's modules that a module reaches by its imports: their content decides what its classes compute.
+"""The user's modules: how a class of theirs is imported, and what its module reaches by its own imports, whose content
+decides what it computes.
 
-They are read from the source, those inside functions and below `if` too, and found without being imported. A module
+Those are read from the source, those inside functions and below `if` too, and found without being imported. A module
 whose name is made only while the program runs is not seen; the record says where an environment variable is read.
 """
 
@@ -13,10 +14,13 @@ import sys
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache, lru_cache
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions
 from itertools import accumulate
 from pathlib import Path
+from traceback import walk_tb
+from typing import Any
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.user_code.identity import Reader, Slice
@@ -24,6 +28,8 @@ from lightning_tfm.user_code.statements import Statement, statements
 
 LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
 """packages whose version is recorded: their source is not the user's"""
+WIDEST = 80
+"""characters of an import path that a message shows"""
 READS = re.compile(r"(\w+\.)?(getenv|environ(\.(get|pop|setdefault))?)")
 _STANDARD = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 
@@ -32,6 +38,28 @@ def see_working_directory() -> None:
     """Let the user's modules be imported from the working directory, as `python -m` does and a script does not."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+
+
+def class_at(path: str, what: str) -> Any:
+    """What an import path, module.Class or module:Class, names. Raises UserError, in which `what` comes before it."""
+    see_working_directory()
+    module, _, attribute = path.replace(":", ".").rpartition(".")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, RecursionError, SyntaxError) as error:
+        raise UserError(f"{what}'{path[:WIDEST]}': cannot import it ({error})") from error
+    except Exception as error:  # whatever a user's module may raise
+        raise UserError(f"{what}'{path[:WIDEST]}': cannot import it ({with_line(error, path)})") from error
+
+
+def with_line(error: Exception, *paths: str) -> str:
+    """An error of user-defined classes at these `paths`, with the user's line that it comes from, else the innermost:
+    `NameError: name 'math' is not defined (mine.py:12)`."""
+    tops = {path.partition(".")[0] for path in paths}
+    frames = [(frame.f_globals.get("__name__", ""), frame.f_code, n) for frame, n in walk_tb(error.__traceback__)]
+    of_user = [frame for frame in frames if _is_users(frame[0], Path(frame[1].co_filename), tops)]
+    _, code, line = (of_user or frames)[-1]
+    return f"{type(error).__name__}: {error} ({code.co_filename}:{line})"
 
 
 def reachable_sources(names: Iterable[str]) -> dict[str, bytes]:
@@ -152,7 +180,9 @@ def _find(name: str) -> ModuleSpec | None:
 
 
 def _is_users(name: str, file: Path, tops: Collection[str]) -> bool:
-    """Whether a module is neither Python's own nor of an installed package, unless that is one of `tops`."""
+    """Whether a module is neither ours, Python's own nor of an installed package, unless that is one of `tops`."""
+    if name.partition(".")[0] in LIBRARIES or str(file).startswith("<"):
+        return False
     if {"site-packages", "dist-packages"} & set(file.parts):
         top = name.partition(".")[0]
         return top in tops or top not in _distributions()

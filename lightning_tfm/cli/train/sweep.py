@@ -29,6 +29,7 @@ from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.row_tuning import TUNE_SEEDS, Tuning, tuning_of, with_best_values
 from lightning_tfm.queue.worker_options import resumable
 from lightning_tfm.runs.outcome import say
+from lightning_tfm.runs.own_class_check import check_classes_work
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.match_compute import solved_lines
 from lightning_tfm.study.preflight import check_trainable
@@ -140,10 +141,12 @@ def rows_and_seeds(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[in
     for seed in seeds:
         override(settings.base, {"training.seed": seed}, f"seed {seed}")
     rows = [row.on(settings.base) for row in rows]
+    exact = []
     for row in rows:
         experiment = apply(settings.base, row, seeds[0])
-        check_experiment(experiment, f"row '{row.name}'")
+        exact.append(check_experiment(experiment, f"row '{row.name}'"))
         check_trainable(experiment, f"row '{row.name}'")
+    check_classes_work(exact)
     return rows, seeds
 
 

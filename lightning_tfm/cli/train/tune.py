@@ -14,6 +14,7 @@ from lightning_tfm.plural_words import plural
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.worker_options import resumable
 from lightning_tfm.registry import OWN_WEIGHTS
+from lightning_tfm.runs.own_class_check import check_classes_work
 from lightning_tfm.study.preflight import check_classes, check_peak, check_trainable
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.search import Search
@@ -97,6 +98,7 @@ def search_from(settings: Settings, file: SearchFile, resources: Resources) -> S
 def check_space(search: Search) -> None:
     """Raise UserError where base cannot be trained or has no such score, or no trial could reach its peak rate."""
     check_trainable(search.base, search.name)
+    tried = [search.base]
     for aim in search.objectives:
         metric = METRICS[aim.removeprefix("dev/")] if aim.startswith("dev/") else PPL
         if metric.counted and not search.base.data.translated:
@@ -110,7 +112,9 @@ def check_space(search: Search) -> None:
         if p.name == "training.warmup":
             check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: every trial")
         for value in p.values if p.name in OWN_WEIGHTS else ():
-            check_classes(override(search.base, {p.name: value}, search.name))
+            tried.append(override(search.base, {p.name: value}, search.name))
+            check_classes(tried[-1])
+    check_classes_work(experiment.scaled(search.name) for experiment in tried)
 
 
 def add_search_options(parser: Parser) -> None:
