@@ -132,13 +132,6 @@ def test_ids_choose_sentences():
     assert sorted(plan.global_batch(0).tolist()) == [0, 2, 3]
 
 
-def test_more_ranks_than_sentences():
-    plan = Plan(np.array([3, 4]), np.array([5, 2]), 50, 0)
-    ranks = [plan.micro_batches(0, rank, 5, 0) for rank in range(5)]
-    assert [len(micro) for micro in ranks] == [1] * 5
-    assert sorted(len(micro[0]) for micro in ranks) == [0, 0, 0, 1, 1]
-
-
 def test_too_long_for_the_budget_is_an_error():
     with pytest.raises(UserError, match=r"51 tokens.*training\.tokens=50"):
         Plan(np.array([3, 4]), np.array([5, 51]), 50, 0)

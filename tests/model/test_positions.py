@@ -9,8 +9,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_tfm.config import Experiment, Model, training_identity
-from lightning_tfm.config_validation import check
-from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import SelfAttention
 from lightning_tfm.model.layer_types import LayerSizes, find_layer, make_layer
 from lightning_tfm.model.positions import PositionSizes, Shaw, find_scheme, look_up, sinusoids, t5_bucket
@@ -323,13 +321,3 @@ def test_fields_that_cannot_act_do_not_enter_an_identity():
     assert named(layer="restricted", neighbourhood=5) != named(layer="restricted")
     assert named(layer="mine.Mine", kernel=5, neighbourhood=3)["model"]["neighbourhood"] == 3
     assert named(layer="gru", layer_width="parameters") != named(layer="gru")
-
-
-def test_rotary_goes_with_restricted_attention():
-    check(Experiment(model=Model(layer="restricted", positions="rotary")))
-    with pytest.raises(UserError, match=r"model\.layer=gru has none"):
-        Transformer(Model(N=1, d_model=8, layer="gru", positions="rotary"), 9)
-    with pytest.raises(UserError, match=r"model\.layer=restricted has few"):
-        Transformer(Model(N=1, d_model=8, layer="restricted", positions="alibi"), 9)
-    with pytest.raises(UserError, match="did you mean 'separable'"):
-        Transformer(Model(N=1, d_model=8, layer="separabel"), 9)

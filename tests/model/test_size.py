@@ -104,6 +104,7 @@ OPTIONS = [
 ]
 TYPES: list[dict[str, Any]] = [{"layer": name} for name in LAYERS if name != "attention"]
 TYPES += [{"layer": name, "layer_width": "parameters"} for name, part in LAYERS.items() if "layer_width" in part.reads]
+TYPES += [{"scores": name} for name in ("unscaled", "additive", "cosine")]
 TYPES += [{"layer": "convolution", "kernel": 6, "bias": False}, {"layer": "gru", "bias": False}]
 
 
@@ -153,7 +154,8 @@ class Declared(Gates):
 
 SIZES = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "P_drop": 0.0, "neighbourhood": 9, "clip": 3}
 CHANGES = [{}, {"N": 3}, {"d_ff": 29}, {"h": 1}, {"d_k": 17}, {"d_v": 19}, {"norm": "pre"}]
-CHANGES += [{"kv_heads": 1, "tie": "none"}, {"scores": "additive"}, {"P_attention": 0.1}]
+CHANGES += [{"kv_heads": 1, "tie": "none"}, {"P_attention": 0.1}]
+CHANGES += [{"scores": name} for name in ("unscaled", "additive", "cosine")]
 CHANGES += [{"feed_forward": name} for name in FEED_FORWARDS]
 CHANGES += [{"positions": name} for name in SCHEMES] + [{"layer": name} for name in LAYERS]
 CHANGES += [{"attention": name} for name in ATTENTIONS] + [{"attention": "gated", "attention_where": "cross"}]

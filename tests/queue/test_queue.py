@@ -59,12 +59,6 @@ def cells(count: int, seeds: int = 1) -> list[Cell]:
     return [Cell(f"r{i}", seed, f"{i}-{seed}".ljust(64, "0"), float(i)) for i in range(count) for seed in range(seeds)]
 
 
-def test_cells_are_queued_once_and_later_ones_added(storage: Storage, name: str) -> None:
-    queue = Queue(name, storage)
-    assert [queue.enqueue(cells(2)), queue.enqueue(cells(2)), queue.enqueue(cells(3, seeds=2))] == [2, 0, 4]
-    assert len(queue.states()) == 6
-
-
 def test_trials_of_a_table_show_row_seed_and_changed_fields(both: Storage, name: str) -> None:
     """Also of rows and seeds that are added later, as far as Optuna lets a parameter's values grow: not at all."""
     rows = [own_row("base"), own_row("A", {"model.h": 1, "model.norm": "pre"})]

@@ -3,12 +3,15 @@
 import json
 import os
 import shlex
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,9 +27,9 @@ from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.watch.study_state import CellState
-from tests.helpers.cluster import NoSlurm, slurm
+from tests.helpers import held
 from tests.helpers.tiny import miniature, write_corpus
-from tests.helpers.waiting import wait_for
+from tests.helpers.waiting import free_ports, wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -259,22 +262,69 @@ def test_a_submitted_job_runs_the_verb_work(tmp_path: Path) -> None:
     assert "no study 'nothing'" in (job.stderr() or "")
 
 
-SLOW = """import time
-from lightning_tfm.model.positions import EmbeddingScheme, Sinusoidal
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
+PATIENCE = 60.0
+TEMPLATE = Path(__file__).with_name("slurm.conf")
 
 
-class Slow(EmbeddingScheme):
-    def __init__(self, sizes):
-        super().__init__(sizes)
-        self.sinusoidal = Sinusoidal(sizes)
+class NoSlurm(Exception):
+    """Its programs are not installed; the message names them. One that is installed and does not start is a failure."""
 
-    def embed(self, x_BTD, scale, start):
-        time.sleep(0.02 if self.training else 0)
-        return self.sinusoidal.embed(x_BTD, scale, start)
-"""
+
+@contextmanager
+def slurm(folder: Path) -> Iterator[dict[str, str]]:
+    """Start it; yields the environment in which its commands find it. Raises NoSlurm."""
+    path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
+    missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    if missing:
+        raise NoSlurm(f"{', '.join(missing)} not found (Debian: slurm-wlm)")
+    for name in ("state", "spool"):
+        (folder / name).mkdir(parents=True)
+    host = socket.gethostname().partition(".")[0]
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    configuration = folder / "slurm.conf"
+    port, node = free_ports(2)
+    configuration.write_text(TEMPLATE.read_text().format(host=host, user=user, folder=folder, port=port, node=node))
+    environment = os.environ | {"SLURM_CONF": str(configuration), "PATH": path}
+    with ExitStack() as stack:
+        for command in (["slurmctld", "-D"], ["slurmd", "-D", "-N", "node1"]):
+            stack.enter_context(_daemon(command, environment, folder / f"{'-'.join(command)}.log"))
+        _wait_for_node(environment, folder)
+        yield environment
+
+
+@contextmanager
+def _daemon(command: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
+    with log.open("w") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for_node(environment: dict[str, str], folder: Path) -> None:
+    def found() -> subprocess.CompletedProcess:
+        asked = ["sinfo", "--noheader", "--Node", "--format=%t"]
+        return subprocess.run(asked, env=environment, capture_output=True, text=True)
+
+    def logs() -> str:
+        last = found()
+        return "\n".join(
+            [last.stdout, last.stderr, *(path.read_text()[-600:] for path in sorted(folder.glob("*.log")))]
+        )
+
+    wait_for(lambda: found().stdout.split() == ["idle"], PATIENCE, logs, pause=0.5)
+
+
 STEPS = 480
 TINY = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
-TINY |= {"model.positions": "slow.Slow", "data.corpus": "files", "data.vocab_size": 44, "training.tokens": 200}
+TINY |= {"model.positions": held.NAME, "data.corpus": "files", "data.vocab_size": 44, "training.tokens": 200}
 TINY |= {"training.steps": STEPS, "training.warmup": 50, "evaluation.extra_len": 4, "evaluation.beam": 1}
 TINY |= {"trainer.checkpoint_every": 20, "trainer.log_every": 10, "trainer.threads": 1, "trainer.accelerator": "cpu"}
 SWEEP = """name: cluster
@@ -336,10 +386,9 @@ class Cluster:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_study_on_a_real_slurm_outlives_a_requeue_a_time_limit_and_a_cancellation(tmp_path: Path, cluster) -> None:
-    (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "cluster.yaml").write_text(SWEEP)
     out, text = tmp_path / "out", write_corpus(tmp_path / "text", longest=22)
-    environment = cluster | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "80"}
+    environment = cluster | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", held.VARIABLE: str(tmp_path / "never")}
     options = [f"--{key}={value}" for key, value in (TINY | {"data.folder": str(text), "out": str(out)}).items()]
     options += ["--workers=1", "--launcher=slurm", "--slurm.jobs=3", "--slurm.minutes=1", "--slurm.stop_seconds=20"]
     command = [sys.executable, "-m", "lightning_tfm.cli.main", "sweep", str(tmp_path / "cluster.yaml"), *options]

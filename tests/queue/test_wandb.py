@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import wandb
 import yaml
+from wandb.util import get_core_path
 
 from lightning_tfm.queue import wandb_mirror
 from lightning_tfm.queue.wandb_mirror import Mirror, mirror_to_wandb, send_verdicts
@@ -25,7 +26,6 @@ from tests.helpers import held
 from tests.helpers.studies import leave
 from tests.helpers.tiny import write_corpus
 from tests.helpers.waiting import wait_for
-from tests.queue.offline import read_all, read_back
 
 ROOT = Path(__file__).parents[2]
 AGENT = """
@@ -81,6 +81,25 @@ def test_a_run_of_an_agent_is_one_run_there_and_a_finished_one_reports_what_is_s
     assert _values(found["first1"]) == _values(found["second2"])
     assert [item["optimizer_step"] for item in found["second2"] if "train/loss" in item] == [10, 20, 30, 40]
     assert [i["dev/ppl"] for i in found["second2"] if "dev/bleu" in i] == [result["scores"]["dev"]["ppl"]]
+
+
+def read_back(folder: Path) -> dict[str, list[dict]]:
+    """W&B run id -> its history, all offline folders of that run together."""
+    return {
+        run: [item["history"]["item"] for item in items if item["type"] == "history"]
+        for run, items in read_all(folder).items()
+    }
+
+
+def read_all(folder: Path) -> dict[str, list[dict]]:
+    """W&B run id -> all that its files hold."""
+    found: dict[str, list[dict]] = {}
+    for record in sorted((folder / "wandb").glob("offline-run-*/run-*.wandb")):
+        command = [get_core_path(), "leet", "inspect", "--no-observability", "--json"]
+        command += ["--run-file", str(record), str(record.parents[1])]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        found.setdefault(record.stem.removeprefix("run-"), []).extend(json.loads(line) for line in lines)
+    return found
 
 
 def _values(history: list[dict]) -> list[dict]:

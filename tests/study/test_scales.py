@@ -7,15 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Data, Experiment, Miniature, Training, override
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.study.match_compute import FIELDS, PAIRED, measure, solved_lines
 from lightning_tfm.study.ratios import Held, hold, parameters
 from lightning_tfm.study.rows import all_rows, apply, load_rows
@@ -24,7 +21,6 @@ from lightning_tfm.study.study import Ablation, value_of
 from lightning_tfm.study.study_file import load_as, save
 from lightning_tfm.study.sweeps import read_sweep
 from tests.helpers.studies import ablation, own_row
-from tests.model.test_size import counted_by_torch
 
 TWO_ROWS = """
 name: two
@@ -263,21 +259,6 @@ def test_every_field_is_solved_for(base, key):
     assert solved.change[key] > value_of(base, key), "the row is cheaper, so it may be larger"
 
 
-UNFILLED = [row for row in SHIPPED if row.change.get("model.layer") != "restricted"]
-"""a CPU fills fewer than 16 neighbours up, which no formula counts (tests.model.test_size.py has 18)"""
-
-
-@pytest.mark.parametrize("declared", UNFILLED, ids=lambda row: row.name)
-def test_torch_counts_as_many(declared):
-    """Of the solved model, without a padded position."""
-    exact = replace(apply(MINIATURE, declared).scaled(), training=MINIATURE.training)
-    model = replace(exact.model, P_drop=0.0)
-    pairs = AttentionPairs.of(model, torch.full((3,), 17).numpy(), torch.full((3,), 23).numpy())
-    built = Transformer(model, 31).double()
-    assert training_flops(model, 31, 3 * 17, 3 * 23, pairs) == counted_by_torch(built, 17, 23)
-    assert count_parameters(model, 31)["total"] == sum(p.numel() for p in built.parameters())
-
-
 def test_the_study_keeps_the_number_and_why(tmp_path):
     solved = SHIPPED[0].on(MINIATURE)
     assert isinstance(solved.change["model.d_ff"], int) and solved.change["model.d_ff"] % 8 == 0
@@ -304,10 +285,3 @@ def test_plan_says_what_is_left(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert main(["plan", "sweeps/modern-equal.yaml", "--out", str(tmp_path), "--only", "M-gqa-flops"]) == 0
     assert "M-gqa-flops: model.d_ff 328 as trained" in capsys.readouterr().out
-
-
-def test_a_full_size_row_costs_what_base_costs():
-    base = replace(Experiment(), miniature=Miniature())
-    solved = row({"model.layer": "lstm"}, "model.d_ff", solve="flops").on(base)
-    one, other = (measure(e, {"solve": "flops"}, "x") for e in (apply(base, solved), base))
-    assert one == pytest.approx(other, rel=3e-4)

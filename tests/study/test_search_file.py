@@ -140,11 +140,6 @@ def test_a_users_own_metric_is_an_objective(tmp_path: Path, monkeypatch) -> None
         read(tmp_path, own.replace("Mine", "Other"), "")
 
 
-def test_seeds_of_every_trial_are_gone(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"f.study.yaml:5: 'seeds' \(value \[1, 2\]\): a trial is one run"):
-        read(tmp_path, GOOD, BESIDE + "seeds: [1, 2]\n")
-
-
 FILE = """name: tied
 method: METHOD
 metric: {name: dev/ppl, goal: minimize}

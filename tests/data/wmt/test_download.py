@@ -263,13 +263,7 @@ def sgm(lines: list[str], kind: str, language: str) -> bytes:
 
 
 def tgz(files: dict[str, bytes]) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return made.getvalue()
+    return tar(*((member(name), content) for name, content in files.items()))
 
 
 def text(lines: list[str]) -> bytes:
