@@ -33,30 +33,9 @@ FILES = [
     ('rows: ["\\e[31m.yaml"]', "e.yaml: '\\x1b[31m.yaml' holds a control character"),
     ("model: {N: 2026-13-45}", "e.yaml: not YAML: month must be in 1..12"),
 ]
-ARGUMENTS = [
-    (f"fit --model.N {NINES}", "expected a whole number"),
-    (f"{MINIATURE} --training.tokens 1{'0' * 21}", "larger than any number used in computations here"),
-    (f"{MINIATURE} --data.vocab_size {'9' * 24}", "larger than any number used in computations here"),
-    (f"{MINIATURE} --model.positions ..x", "model.positions='..x': valid: alibi"),
-    (f"{MINIATURE} --model.positions :x", "(or the import path of a class"),
-    (f"{MINIATURE} --model.positions {'.'.join(['x'] * 3000)}", "cannot import it (maximum recursion depth exceeded"),
-    (f"{MINIATURE} --evaluation.beam 100000000", "evaluation.beam=100000000: must be in [1, 1000]"),
-    ("table --width -5", "--width=-5: must not be negative"),
-    ("draw --to x.bmp", "--to=x.bmp: a picture is written as .svg or .pdf"),
-    ("table \x1b[31mred", "'\\x1b[31mred' is not a valid study name"),
-    (f"{MINIATURE} --data.corpus ..x", "data.corpus='..x': valid: builtin"),
-    (f"{MINIATURE} --data.corpus files --data.folder {LONG}", "File name too long"),
-    (f"fit --config {LONG}", "File name too long"),
-    (f"{MINIATURE} --out {LONG}", "File name too long"),
-    (f"{MINIATURE} --out /proc/x", "--out=/proc/x: no folder can be made in /proc"),
-    (f"{MINIATURE} --out dangling/x", "dangling is a link that leads nowhere"),
-    (f"{MINIATURE} --out loop", "loop is a link that leads nowhere"),
-    (f"{MINIATURE} --trainer.checkpoint_minutes nan", "trainer.checkpoint_minutes=nan: expected a finite number"),
-    (f"{MINIATURE} --trainer.checkpoint_minutes inf", "trainer.checkpoint_minutes=inf: expected a finite number"),
-    (f"{MINIATURE} --model.d_ff 8000000000", "GiB for its weights and gradients; this machine has"),
-    (f"{MINIATURE} --data.pairs 10000000000000000", "the built-in corpus repeats no sentence, and so keeps all"),
-    ("sweep sweeps/table3.yaml --model.d_model 8000000", "GiB for its weights and gradients; this machine has"),
-]
+SHORT = {"NINES": NINES, "LONG": LONG, "ESC": "\x1b", "DEEP": ".".join(["x"] * 3000)}
+LINES = Path(__file__).with_name("hostile.txt").read_text().splitlines()
+ARGUMENTS = [line.format(**SHORT).split(" | ") for line in LINES if not line.startswith("#")]
 CLASSES = """
 import torch
 from lightning_tfm.model.feed_forward import FeedForward

@@ -22,24 +22,8 @@ from lightning_tfm.yaml_files import FOLDERS
 PACKAGE = Path(__file__).parents[1] / "lightning_tfm"
 HASHED = {f"data/{name}.py" for name in ("builtin", "lexicon", "chains", "trees", "treebank")}
 """their sources are part of the names of stores: not a byte changes"""
-INSTEAD = {
-    r"\binvented (language|text)\b": "synthetic language",
-    r"(?<![=\w-])pieces?\b(?![=:.\w-])": "token",
-    r"\b(over|on) (a|the) memory\b": "cross-attention",
-    r"\bregimes?\b(?! \|)": "training setup",
-    r"\bfirst code\b": "tensor2tensor",
-    r"\bfalls? off\b|\bcarr(y|ies) on\b": "degrades, extrapolates",
-    r"\bhead(s)? at zero\b|\bhead after another at zero\b": "head ablation",
-    r"\b(tokens?|steps?|sentences?|pairs?) a (second|parameter|step|minute|sentence)\b": "per",
-    r"\binterim looks?\b|\blooks so far\b|\bno look to come\b": "interim analysis",
-    r"\bwords (go by|are to)\b": "verdicts",
-    r"\bclear rows?\b|\bclear in the paper\b": "differs in the paper",
-    r"\bas printed by\b|\bprinted (counts|difference|numbers)\b": "published",
-    r"\b(dev|test|training) text\b": "dev set, test set, training data",
-    r"\bas ever\b|\bsurely\b|\bin its place\b": "nothing: leave it out",
-    r"\bended badly\b|\bfor certain\b": "Failed runs; significant",
-}
-"""words of no use to someone who knows the field -> what to say; the documents': tests/documents/test_documents.py"""
+WORDS = Path(__file__).with_name("words.txt").read_text().splitlines()[1:]
+INSTEAD = dict(line.split(" -> ") for line in WORDS)
 
 
 def private(text: str) -> list[str]:

@@ -191,17 +191,6 @@ def test_broken_held_out_lines_are_never_dropped(files, tmp_path, bad_lines, spl
         prepare(data, tmp_path)
 
 
-def test_nothing_left(files, tmp_path):
-    with pytest.raises(UserError, match=r"train\.en: none of 40 pairs are left"):
-        prepare(files({"train.en": b"\n" * 40}, bad_lines="drop"), tmp_path)
-
-
-def test_vocabulary_larger_than_the_text_allows(files, tmp_path):
-    with pytest.raises(UserError, match=r"data\.vocab_size=5000: the training data allow at most \d+ tokens"):
-        prepare(files(vocab_size=5000), tmp_path)
-    assert os.listdir(tmp_path / "data") == []
-
-
 def test_processes_at_once_end_with_one_store(files, tmp_path, forks):
     data, root = files(), tmp_path / "root"
 

@@ -96,6 +96,8 @@ def test_an_infinite_perplexity_is_kept_in_valid_json(tmp_path):
     assert isinstance(found, RunRecord) and found.scores["dev"].ppl == math.inf and found.scores["dev"].nll == 8000
     path.write_bytes(to_json(signed(to_plain(record()) | {"flops": "Infinity"})))
     assert "flops='Infinity': expected a number" in read_record(path).reason
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json({"a": math.nan})
 
 
 @pytest.mark.parametrize("more", [{}, {"chrf": 1.5, "paper_bleu": None, "chrf_signature": "c"}])

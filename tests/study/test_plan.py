@@ -306,24 +306,13 @@ def test_what_may_not_be_added(tmp_path: Path, capsys, worked) -> None:
     out = begin(tmp_path)
     (out / "studies" / "small" / "journal.log").touch()
     for given, words in (
-        (["--seeds", "1-9"], "--seeds belongs to what the study is"),
         (["--training.steps=9"], "--training.steps belongs to what the study is"),
-        (["--worker=2"], "did you mean '--workers'?"),
         (["--storage", "postgresql+psycopg://h/other"], "where its queue is"),
     ):
         assert main(["resume", "small", "--out", str(out), *given]) == 2
         assert words in capsys.readouterr().err and len(worked) == 1
     assert main(["resume", "smal", "--out", str(out)]) == 2
     assert "there are: small" in capsys.readouterr().err
-
-
-def test_a_search_resumes_too(tmp_path: Path, capsys, monkeypatch, worked) -> None:
-    monkeypatch.setattr("lightning_tfm.queue.searches.results.report", lambda *search: "")
-    with pytest.raises(SystemExit):
-        call("tune", tmp_path, SEARCH, "--trials=7")
-    assert "resume small" in capsys.readouterr().err.splitlines()[-1]
-    main(["resume", "small", "--out", str(tmp_path / "out")])
-    assert worked[1][0].trials == 7 and worked[1][0] == worked[0][0]
 
 
 EARLY = "early_terminate: {type: hyperband, min_iter: 1}\n" + SEARCH
@@ -343,6 +332,7 @@ def test_a_search_that_stops_trials_early_keeps_its_validations(tmp_path: Path, 
     call("tune", tmp_path, EARLY)  # as the study has it
     main(["resume", "small", "--out", out])
     assert [(study.validate_every, study.pruner.min_step) for study, *_ in worked] == [(2, 2)] * 3
+    assert worked[2][0] == worked[0][0], "as it was begun"
     path = tmp_path / "out/studies/small/study.json"
     plain = json.loads(path.read_text())
     assert plain.pop("validate_every") == 2
