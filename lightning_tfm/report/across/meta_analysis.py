@@ -157,7 +157,7 @@ def picture(made: pd.DataFrame, studies: Studies) -> Forest:
         dots = [(study, _value(metric, x)) for study, x in zip(by_study.study, by_study.estimate, strict=True)]
         lines.append(studies.line(r["row"], [_entry(r, metric, dots)]))
     return Forest(
-        finding(axis_of(of), lines, lead=f"on average over {len(names)} corpora "),
+        finding([axis_of(of)], lines, lead=f"on average over {len(names)} corpora "),
         f"{tally(lines, '', '')} One scale; {', '.join(names)} are taken for a sample of corpora.",
         [axis_of(of)],
         lines,

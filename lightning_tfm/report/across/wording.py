@@ -12,7 +12,7 @@ from lightning_tfm.plural_words import plural
 from lightning_tfm.plural_words import signed as with_sign
 from lightning_tfm.report.across.long_table import Studies
 from lightning_tfm.report.blocks import NOTHING, Cell, Column
-from lightning_tfm.report.charts.forest import ROOM, clause, sentence_case
+from lightning_tfm.report.charts.forest import clause, in_two_lines
 from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
@@ -75,18 +75,18 @@ def finding(changes: pd.DataFrame, studies: Studies, first: str, other: str) -> 
     both = both.reindex(both.difference.abs().sort_values(ascending=False, kind="stable").index)
     rows = {word: [studies.called(row) for row in both[both.verdict == word].row] for word in Shift}
     tested, every = sum(map(len, rows.values())), list(map(studies.called, both.row))
-    for most in (3, 2, 1):
-        parts = [clause(rows[word][:most], len(rows[word]), word.clause) for word in Shift if word.found and rows[word]]
-        sentence = "; ".join(parts) + f" from {first} to {other}."
-        if not parts and tested:
-            sentence = f"No change is shown to do more or less in {other} than in {first}."
-        elif not tested:
+
+    def sentence(most: int) -> str:
+        if not tested:
             ways = ("differs", "differ")
-            sentence = f"{clause(every[:most], len(every), ways)} between {first} and {other}, but nothing is tested."
-        if len(sentence) <= ROOM:
-            break
+            return f"{clause(every[:most], len(every), ways)} between {first} and {other}, but nothing is tested."
+        parts = [clause(rows[word][:most], len(rows[word]), word.clause) for word in Shift if word.found and rows[word]]
+        if not parts:
+            return f"No change is shown to do more or less in {other} than in {first}."
+        return "; ".join(parts) + f" from {first} to {other}."
+
     counts = [f"{len(of)} {word.clause[len(of) > 1]}" for word, of in rows.items() if of]
-    return sentence_case(sentence), f"Of {plural(tested, 'change')} {'; '.join(counts)}." if tested else ""
+    return in_two_lines(sentence), f"Of {plural(tested, 'change')} {'; '.join(counts)}." if tested else ""
 
 
 def seeds_missing(changes: pd.DataFrame, first: str, other: str) -> str:

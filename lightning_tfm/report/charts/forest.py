@@ -4,7 +4,7 @@ Rows of a study (study_forest.py) or anybody's scores make a `Forest`; forest_te
 forest_picture.py as SVG. Nothing here knows runs or models.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lightning_tfm.plural_words import listed, plural, several, signed
@@ -105,6 +105,8 @@ class Axis:
     lower_is_better: bool = False
     digits: int = 1
     """of a difference"""
+    prose: str = ""
+    """its name within a sentence, where that is not `name`"""
 
     def number(self, value: float, unit: bool = True) -> str:
         """A difference as it is printed: +37 %, −0.3 %, −12.6."""
@@ -195,33 +197,51 @@ SIDES = ((("costs", "cost"), "worse"), (("gains", "gain"), "better"))
 """verbs of the changes that are furthest on a side, and what those are that are alone there"""
 
 
-def finding(axis: Axis, lines: Sequence[Line], to: str = "base", lead: str = "") -> str:
-    """The largest differences found in the first metric, in a sentence that begins with `lead`; where nothing is
-    tested, the largest whose interval, if there is one, excludes zero: one odd seed of three makes any estimate."""
-    found = [(line, entry) for line in lines if (entry := line.entries[0])]
-    tested = [(line, entry) for line, entry in found if entry.found]
-    if not found:
+def finding(axes: Sequence[Axis], lines: Sequence[Line], to: str = "base", lead: str = "") -> str:
+    """The largest differences found in the first metric, in a sentence that begins with `lead`: where there are none,
+    those in the next; where nothing is tested, the largest whose interval, if there is one, excludes zero: one odd seed
+    of three makes any estimate."""
+    compared = [(line, entry) for line in lines if (entry := line.entries[0])]
+    significant = [(line, entry) for line, entry in compared if entry.found]
+    if not compared:
         return f"Nothing is compared with {to} yet."
-    if any(entry.verdict not in ("", Verdict.UNTESTABLE) for _, entry in found) and not tested:
-        return sentence_case(f"{lead}no change differs significantly from {to}.")
-    candidates = tested or [(line, entry) for line, entry in found if entry.estimate and not entry.spans_zero]
+    if any(entry.verdict not in ("", Verdict.UNTESTABLE) for _, entry in compared) and not significant:
+        return _nothing_in_the_first(axes, lines, f"{lead}no change differs significantly from {to}")
+    candidates = significant or [(line, entry) for line, entry in compared if entry.estimate and not entry.spans_zero]
     if not candidates:
         return sentence_case(f"{lead}nothing is tested yet, and no interval excludes zero.")
-    sign = 1 if axis.lower_is_better else -1
+    sign = 1 if axes[0].lower_is_better else -1
     sides = [
         sorted((p for p in candidates if p[1].estimate * sign * side > 0), key=lambda p: -abs(p[1].estimate))
         for side in (1, -1)
     ]
-    for named in (NAMED, 2, 1):
+
+    def sentence(most: int) -> str:
         parts = [
-            clause([line.name for line, _ in side[: named if i == 0 else max(1, named - 2)]], len(side), *words)
+            clause([line.name for line, _ in side[: most if i == 0 else max(1, most - 2)]], len(side), *words)
             for i, (side, words) in enumerate(zip(sides, SIDES, strict=True))
             if side
         ]
-        said = lead + ("" if tested else UNTESTED) + "; ".join(parts) + "."
-        if len(said) <= ROOM:
-            break
-    return sentence_case(said)
+        return lead + ("" if significant else UNTESTED) + "; ".join(parts) + "."
+
+    return in_two_lines(sentence)
+
+
+def _nothing_in_the_first(axes: Sequence[Axis], lines: Sequence[Line], nothing: str) -> str:
+    """With the changes that differ in the next metric."""
+    found = [(-abs(e.estimate), line.name) for line in lines for e in line.entries[1:2] if e and e.found]
+    if not found:
+        return sentence_case(f"{nothing}.")
+    names, (first, second) = [name for _, name in sorted(found)], [axis.prose or axis.name for axis in axes[:2]]
+    return in_two_lines(
+        lambda most: f"{nothing} in {first}; {clause(names[:most], len(names), ('differs', 'differ'))} in {second}."
+    )
+
+
+def in_two_lines(sentence: Callable[[int], str]) -> str:
+    """The sentence that names as many changes as there is room for, at least one."""
+    sentences = [sentence_case(sentence(most)) for most in (NAMED, 2, 1)]
+    return next((short for short in sentences if len(short) <= ROOM), sentences[-1])
 
 
 def sentence_case(sentence: str) -> str:

@@ -63,7 +63,7 @@ def wide(forest: Forest, titled: bool = False) -> Markup:
     if sure:
         body += label(face.width - sure, top + 14, f.asks, class_="strong")
         if len(f.axes) > 1:
-            body += label(face.width - sure, top + 34, f"in {f.axes[0].name.lower()}", class_="tick")
+            body += label(face.width - sure, top + 34, f"in {f.axes[0].prose or f.axes[0].name}", class_="tick")
     for k, (line, name) in enumerate(zip(f.lines, names, strict=True)):
         middle = top + 44 + height * (k + 0.5)
         own = tag("rect", x=0.0, y=middle - height / 2, width=face.width, height=height, class_="ground row")

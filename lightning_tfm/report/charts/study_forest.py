@@ -30,7 +30,7 @@ def forest_of(report: Summary) -> Forest:
     seeds = f"{n[0]} to {n[-1]} seeds" if len(n) > 1 else plural(n[0], "seed") if n else ""
     published = "the paper" if any(e and e.published is not None for line in lines for e in line.entries) else ""
     found = Forest(
-        finding(axes[0], lines, report.to),
+        finding(axes, lines, report.to),
         " ".join(filter(None, [tally(lines, seeds, published), _scope(report)])),
         axes,
         lines,
@@ -50,7 +50,7 @@ def _metrics(report: Summary) -> list[Metric]:
 
 def axis_of(metric: Metric) -> Axis:
     name = metric.prose_name[:1].upper() + metric.prose_name[1:] if metric.log else metric.label
-    return Axis(name, metric.log, metric.lower_is_better, metric.brief)
+    return Axis(name, metric.log, metric.lower_is_better, metric.brief, metric.prose_name)
 
 
 def _entry(row: SummaryRow, to: SummaryRow, metric: Metric) -> Entry | None:

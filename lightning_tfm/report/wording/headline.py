@@ -10,7 +10,9 @@ from lightning_tfm.metrics import PPL, Metric
 from lightning_tfm.plural_words import listed, numeral, plural, several, signed
 from lightning_tfm.report.analyses import agreement
 from lightning_tfm.report.analyses.catalog import findings
+from lightning_tfm.report.charts.forest import sentence_case
 from lightning_tfm.report.charts.panels import short_name
+from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.stats import base_alone
 from lightning_tfm.report.stats.power import ABOUT
@@ -98,10 +100,8 @@ def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[
     if not smallest:
         return []
     size = metric.true_difference(median(smallest))
-    return [
-        f"No row differs significantly from {report.to}; {size} would typically be detected with a probability of "
-        f"about {100 * ABOUT:.0f} %."
-    ]
+    detected = f"{size} would typically be detected with a probability of about {100 * ABOUT:.0f} %."
+    return [f"{forest_of(report).title} {sentence_case(detected)}"]
 
 
 def _largest(metric: Metric, significant: Sequence[tuple[float, SummaryRow]], verbs: tuple[str, str]) -> list[str]:

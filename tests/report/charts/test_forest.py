@@ -184,15 +184,25 @@ def test_rows_are_sorted_the_worst_first_and_scored_by_the_verdict():
 
 
 def test_the_sentences_say_what_was_found_and_never_more():
-    assert finding(PPL, LINES) == "Half the width and dropout 0.2 are worse."
-    assert finding(PPL, LINES[2:]) == "No change differs significantly from base."
-    assert finding(PPL, []) == "Nothing is compared with base yet."
+    assert finding([PPL], LINES) == "Half the width and dropout 0.2 are worse."
+    assert finding([PPL], LINES[2:]) == "No change differs significantly from base."
+    assert finding([PPL], []) == "Nothing is compared with base yet."
+    elsewhere = [
+        Line(name, [Entry(1.0, verdict="undecided"), Entry(by, verdict="worse")])
+        for name, by in (("a", -1.0), ("b", -3.0))
+    ]
+    axes = [replace(PPL, prose="perplexity"), BLEU]
+    no = "No change differs significantly from base"
+    assert finding(axes, [*elsewhere, *LINES[2:]]) == f"{no} in perplexity; b and a differ in BLEU."
+    assert finding(axes, LINES[2:]) == f"{no}."
+    many = [replace(line, name=f"{'x' * 60} {i}") for i in "123" for line in elsewhere[:1]]
+    assert finding(axes, many) == f"{no} in perplexity; {'x' * 60} 1 differs most in BLEU."
     said = tally(LINES, "5 seeds", "the paper")
     assert said == (
         "Of 4 changes 2 go the way of the paper, none against it; 1 is found only here; 1 is undecided with 5 seeds."
     )
     names = [Line("x" * 70 + str(i), [Entry(9.0 - i, verdict="worse")]) for i in range(5)]
-    assert len(finding(PPL, names)) <= 150 and "0 costs most" in finding(PPL, names)
+    assert len(finding([PPL], names)) <= 150 and "0 costs most" in finding([PPL], names)
 
 
 def test_numbers_have_real_minus_signs_and_nothing_has_a_sign_of_nothing():
@@ -205,17 +215,17 @@ def test_the_words_that_are_shown_are_few_letters_and_tell_verdicts_apart():
 
 
 def test_a_name_of_several_things_takes_the_verb_of_several():
-    assert finding(PPL, [Line("four heads", [Entry(-3.0, verdict="better")])]) == "Four heads are better."
-    assert finding(PPL, [Line("half the loss", [Entry(3.0, verdict="worse")])]) == "Half the loss is worse."
+    assert finding([PPL], [Line("four heads", [Entry(-3.0, verdict="better")])]) == "Four heads are better."
+    assert finding([PPL], [Line("half the loss", [Entry(3.0, verdict="worse")])]) == "Half the loss is worse."
 
 
 def test_where_nothing_is_tested_an_estimate_whose_interval_holds_zero_is_not_named():
     spans = {"a": (3.0, 2.0, 4.0), "b": (-1.0, -2.0, -0.1), "odd seed": (74.0, -87.0, 2255.0)}
     lines = [Line(name, [Entry(*numbers, verdict="not testable")]) for name, numbers in spans.items()]
-    assert finding(PPL, lines) == "Nothing is tested yet; by the estimates alone a is worse; b is better."
-    assert finding(PPL, lines[2:]) == "Nothing is tested yet, and no interval excludes zero."
-    assert finding(PPL, [Line("the same", [Entry(0.0)])]) == "Nothing is tested yet, and no interval excludes zero."
-    assert "odd seed" in finding(PPL, [Line("odd seed", [Entry(74.0)])])  # one seed has no interval
+    assert finding([PPL], lines) == "Nothing is tested yet; by the estimates alone a is worse; b is better."
+    assert finding([PPL], lines[2:]) == "Nothing is tested yet, and no interval excludes zero."
+    assert finding([PPL], [Line("the same", [Entry(0.0)])]) == "Nothing is tested yet, and no interval excludes zero."
+    assert "odd seed" in finding([PPL], [Line("odd seed", [Entry(74.0)])])  # one seed has no interval
 
 
 @pytest.mark.parametrize("width", [80, 104, 132])

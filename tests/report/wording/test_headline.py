@@ -59,12 +59,12 @@ def test_the_largest_effects_in_words_of_the_rows_then_the_verdicts():
 def test_nothing_found_says_what_would_have_been():
     first, second = headline(report(row("a", "undecided", 1.0, smallest=3.0), row("b", "undecided", 9, smallest=5)))
     assert first == (
-        "No row differs significantly from base; a true difference of 4.0 % PPL would typically be detected with a "
+        "No change differs significantly from base. A true difference of 4.0 % PPL would typically be detected with a "
         "probability of about 70 %."
     )
     assert second == "Of 2 rows 2 are undecided (over seeds: this corpus, this scale)."
     (beyond_all, _) = headline(report(row("a", "undecided", 1.0, smallest=284.0)))
-    assert "; a true perplexity 3.8 times as high would typically be detected" in beyond_all
+    assert ". A true perplexity 3.8 times as high would typically be detected" in beyond_all
 
 
 def test_one_seed_has_numbers_and_no_verdict():
