@@ -18,7 +18,7 @@ from lightning_tfm.inference.load import Trained
 from lightning_tfm.inference.weight_records import with_pieces
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.report.study_report import make
-from lightning_tfm.report.tables import data_lines
+from lightning_tfm.report.tables import main_table
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.rescored import read_under_evaluation, without_other_test
@@ -44,7 +44,7 @@ class StudyResults:
         """One line for each row, the columns of `lightning-tfm report --format csv`: sizes, means, every difference to
         the row `reference` (default: base) with its interval, p and verdict. Raises UserError where that is not a row.
         """
-        return frame(data_lines.table_lines(make(self.study.name, self.root, reference).summary))
+        return frame(main_table.table_lines(make(self.study.name, self.root, reference).summary))
 
     def state(self) -> StudyState:
         """Cells by state, the best row, and every run, as `lightning-tfm status` counts what is in the files."""

@@ -34,7 +34,7 @@ assert [name for name, text in views(root).items() if "matched" not in text] == 
 
 from lightning_tfm.report import verdict
 from lightning_tfm.report.study_report import make
-from lightning_tfm.report.tables.data_lines import table_lines
+from lightning_tfm.report.tables.main_table import table_lines
 
 verdict.judge = lambda *_, **__: verdict.Verdict(verdict_words.Verdict.CURIOUS, "")
 tested = {name: text for name, text in views(root).items() if name not in ("table csv", "table json")}

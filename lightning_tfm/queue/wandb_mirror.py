@@ -38,7 +38,7 @@ SUMMARISED = (*(f"{METRICS[name].key} difference {what}" for name in PRINTED for
 Mode = Literal["offline", "online"]
 Verdicts = tuple[list[str], list[list[str | int | float | None]], Mapping[str, str]]
 """heads, rows, and name -> HTML of what is shown beside the table"""
-"""columns and rows (report/tables/data_lines.py)"""
+"""columns and rows (report/tables/main_table.py)"""
 LOOK = 1.0
 """seconds between two checks of the records"""
 PATIENCE = 60.0

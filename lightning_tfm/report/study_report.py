@@ -15,7 +15,7 @@ from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.sequential import futile_rows, next_course, open_rows
 from lightning_tfm.report.serialize import to_csv, to_json
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables import data_lines, main_table
+from lightning_tfm.report.tables import main_table
 from lightning_tfm.report.tables.paper_table import LAYOUT, Layout, paper_latex
 from lightning_tfm.study.sequential import Course
 from lightning_tfm.study.study import Ablation, check_reference
@@ -43,7 +43,7 @@ def render_table(table: Summary, kind: str, width: int = 80) -> str:
     """As text (of at most `width` columns where the words allow it), markdown, csv or json."""
     match kind:
         case "csv":
-            return to_csv(data_lines.table_lines(table))
+            return to_csv(main_table.table_lines(table))
         case "json":
             read = {one.key for one in ANALYSES if one.json}
             return to_json(replace(table, analyses={k: found for k, found in table.analyses.items() if k in read}))

@@ -23,7 +23,7 @@ from lightning_tfm.report.across.long_table import long_table
 from lightning_tfm.report.across.meta_analysis import pooled_rows
 from lightning_tfm.report.archive import unpack
 from lightning_tfm.report.study_report import make
-from lightning_tfm.report.tables.data_lines import table_lines as lines_of
+from lightning_tfm.report.tables.main_table import table_lines as lines_of
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as

@@ -16,7 +16,7 @@ from lightning_tfm.report.stats.evidence import Evidence, significance_fields
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
 from lightning_tfm.report.study_report import write_table
-from lightning_tfm.report.tables.data_lines import table_lines
+from lightning_tfm.report.tables.main_table import table_lines
 from lightning_tfm.report.wording.verdict import judge
 from tests.helpers.studies import SIGNATURE, own_row, summary, summary_row
 

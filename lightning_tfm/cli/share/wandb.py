@@ -62,11 +62,11 @@ def verdicts_of(made: "Report") -> "Verdicts":
     from lightning_tfm.report.charts.forest_picture import wide
     from lightning_tfm.report.charts.study_forest import forest_of
     from lightning_tfm.report.charts.svg import standalone_svg
-    from lightning_tfm.report.tables import data_lines
+    from lightning_tfm.report.tables import main_table
 
     figure = wide(forest_of(made.summary), titled=True)
     pages = {"differences": standalone_svg(figure)} if figure else {}
-    lines = data_lines.table_lines(made.summary)
+    lines = main_table.table_lines(made.summary)
     return list(lines[0]), [list(line.values()) for line in lines], pages | {"report": made.render("html", texts=False)}
 
 

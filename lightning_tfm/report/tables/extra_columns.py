@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_tfm.report.row import Interval, SummaryRow
+from lightning_tfm.report.row import SummaryRow
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,16 @@ class Fact:
     def key(self) -> str:
         return self.name.replace("_", " ")
 
-    def heads(self, name: str) -> list[str]:
-        """Of what a program reads (`numbers`)."""
-        return [name, *(f"{name} {end}" for end in ("lower", "upper") if self.interval)]
-
     def of(self, row: SummaryRow) -> float | None:
-        return self.numbers(row)[0]
+        return self.data(row)[self.key]
 
-    def numbers(self, row: SummaryRow) -> list[float | None]:
+    def data(self, row: SummaryRow) -> dict[str, float | None]:
         """What a program reads: the number, and the ends of its interval."""
-        number: Interval | float | None = getattr(row, self.name)
-        if isinstance(number, Interval):
-            return [number.estimate, number.lower, number.upper]
-        return [number, *[None, None] * self.interval]
+        number = getattr(row, self.name)
+        if not self.interval:
+            return {self.key: number}
+        ends = {f"{self.key} {end}": getattr(number, end, None) for end in ("lower", "upper")}
+        return {self.key: getattr(number, "estimate", None)} | ends
 
     def cell(self, row: SummaryRow) -> str:
         """As it is printed; empty where nobody knows it."""

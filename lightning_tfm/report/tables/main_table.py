@@ -1,20 +1,24 @@
-"""The main table: every column once, and which of them each view shows. render/ has the formats."""
+"""The main table: every column once, with what it is for people and for programs, and which of them each view shows.
+render/ has the formats.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from lightning_tfm.metrics import CHARACTER, METRICS, PPL, WORD, Metric
 from lightning_tfm.plural_words import interval, p_value, signed
+from lightning_tfm.report.analyses import row_tuning
 from lightning_tfm.report.analyses.catalog import findings
 from lightning_tfm.report.analyses.compute_multiplier import ANALYSIS as WORTH
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
-from lightning_tfm.report.row import Difference, SummaryRow, nll_metrics, printed_metrics
+from lightning_tfm.report.row import Difference, Scores, SummaryRow, nll_metrics, printed_metrics
 from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.tables.columns import COLUMNS
-from lightning_tfm.report.tables.extra_columns import Fact, brief_facts, extra_facts
+from lightning_tfm.report.tables.extra_columns import FACTS, Fact, brief_facts, extra_facts
 from lightning_tfm.report.wording import notes
 from lightning_tfm.report.wording.outlier_seeds import outlier_note
 from lightning_tfm.report.wording.verdict import verdict_phrase
@@ -26,12 +30,19 @@ FEW = 3
 WIDTH = 2
 """metrics whose differences a page has room for, on a screen of 1,280 pixels and on paper; of others the means"""
 
+TESTS = ("d", "p", "holm", "word")
+"""of `difference_columns`, those that every document has"""
+Line = dict[str, Any]
+"""head -> value at full precision, None where there is none"""
+
 
 @dataclass(frozen=True)
 class Shown(Column):
     """A column with its cells."""
 
     cell: Callable[[SummaryRow], Cell] = lambda row: Cell()
+    data: Callable[[SummaryRow], Line] = lambda row: {}
+    """what a program reads"""
 
 
 def table(rows: Sequence[SummaryRow], shown: Sequence[Shown]) -> Table:
@@ -45,7 +56,9 @@ def table(rows: Sequence[SummaryRow], shown: Sequence[Shown]) -> Table:
 
 
 def name_column(between: str = " ") -> Shown:
-    return Shown("row", True, cell=lambda row: Cell(columns.row_title(row, between)))
+    return Shown(
+        "row", True, cell=lambda row: Cell(columns.row_title(row, between)), data=lambda row: {"row": row.name}
+    )
 
 
 def label_columns(rows: Sequence[SummaryRow]) -> list[Shown]:
@@ -54,7 +67,7 @@ def label_columns(rows: Sequence[SummaryRow]) -> list[Shown]:
 
 
 def group_column() -> Shown:
-    return Shown("group", True, cell=lambda row: Cell(row.group))
+    return Shown("group", True, cell=lambda row: Cell(row.group), data=lambda row: {"group": row.group})
 
 
 def change_column(rows: Sequence[SummaryRow], labelled: bool = False) -> Shown:
@@ -79,13 +92,21 @@ def field_columns(
             about=name,
             on=on,
             cell=lambda row: Cell(value(row, name), value=row.values[name]),
+            data=lambda row: {name: row.values[name]},
         )
 
     return [column(i, name) for i, name in enumerate(of)]
 
 
 def seed_column() -> Shown:
-    return Shown("n", group="Fields", key="n", about="number of seeds", cell=lambda row: Cell(str(row.n), value=row.n))
+    return Shown(
+        "n",
+        group="Fields",
+        key="n",
+        about="number of seeds",
+        cell=lambda row: Cell(str(row.n), value=row.n),
+        data=lambda row: {"n": row.n},
+    )
 
 
 def fact_columns(some: Sequence[Fact]) -> list[Shown]:
@@ -98,6 +119,7 @@ def fact_columns(some: Sequence[Fact]) -> list[Shown]:
             about=fact.about,
             on=fact.brief,
             cell=lambda row: Cell(fact.cell(row), value=fact.of(row)),
+            data=fact.data,
         )
 
     return [column(fact) for fact in some]
@@ -107,9 +129,16 @@ def paper_size_column(on: bool = True, unit: str = "M") -> Shown:
     def cell(row: SummaryRow) -> Cell:
         return Cell("" if row.paper.params is None else f"{row.paper.params}{unit}", value=row.paper.params)
 
-    about = "the paper's parameters"
     return Shown(
-        "paper params", lines="M", latex="paper", group="Size and cost", key="paper-size", about=about, on=on, cell=cell
+        "paper params",
+        lines="M",
+        latex="paper",
+        group="Size and cost",
+        key="paper-size",
+        about="the paper's parameters",
+        on=on,
+        cell=cell,
+        data=lambda row: {"paper params (million)": row.paper.params},
     )
 
 
@@ -117,15 +146,19 @@ def score_column(metric: Metric, foreign: Sequence[str] = (), near: bool = False
     """`foreign`: rows whose perplexities are not comparable. `near`: on a narrow screen, too."""
     by_nll = metric.beside
 
+    def scores(row: SummaryRow) -> Scores:
+        return (row.character if metric is CHARACTER else row.metric(metric.name)) or Scores(None, None, {})
+
     def cell(row: SummaryRow) -> Cell:
-        found = row.character if metric is CHARACTER else row.metric(metric.name)
-        if found is None or (found.mean is None and by_nll):
-            return Cell()
-        if found.mean is None:
-            return Cell(found.instead, title=missing_text(row))
-        spread = "" if found.sd is None else f"± {metric.spread(found.sd)}"
+        of = scores(row)
+        if of.mean is None:
+            return Cell() if by_nll else Cell(of.instead, title=missing_text(row)[:500])
+        spread = "" if of.sd is None else f"± {metric.spread(of.sd)}"
         best = not (metric is PPL and row.name in foreign)
-        return Cell(metric.score(found.mean), spread, found.mean, note=outlier_note(row) * (metric is PPL), best=best)
+        return Cell(metric.score(of.mean), spread, of.mean, note=outlier_note(row) * (metric is PPL), best=best)
+
+    def data(row: SummaryRow) -> Line:
+        return {f"{metric.key} mean": scores(row).mean, f"{metric.key} {metric.sd_key}": scores(row).sd}
 
     return Shown(
         metric.column_head if by_nll else f"dev {metric.label}",
@@ -140,6 +173,7 @@ def score_column(metric: Metric, foreign: Sequence[str] = (), near: bool = False
         narrow=near,
         on=on,
         cell=cell,
+        data=data,
     )
 
 
@@ -148,15 +182,15 @@ def _over(metric: Metric) -> str:
 
 
 def missing_text(row: SummaryRow) -> str:
-    return "; ".join(f"seed {seed}: {why}" for seed, why in row.missing.items())[:500]
+    return "; ".join(f"seed {seed}: {why}" for seed, why in row.missing.items())
 
 
 def paper_column(metric: Metric) -> Shown:
     """What the paper prints."""
 
     def cell(row: SummaryRow) -> Cell:
-        found = row.paper.of(metric.name)
-        return Cell("" if found is None else f"{found:.{metric.digits}f}", value=found)
+        score = row.paper.of(metric.name)
+        return Cell("" if score is None else f"{score:.{metric.digits}f}", value=score)
 
     first = metric is PPL
     return Shown(
@@ -168,6 +202,7 @@ def paper_column(metric: Metric) -> Shown:
         key=f"{metric.name}-paper",
         about=f"the paper's {metric.label}",
         cell=cell,
+        data=lambda row: {f"paper {metric.name}": row.paper.of(metric.name)},
     )
 
 
@@ -192,6 +227,7 @@ def difference_columns(report: Summary, metric: Metric, near: bool = False) -> d
             key=f"{metric.name}-{key}",
             about=about,
             cell=of,
+            data=partial(_tested, metric, key),
         )
 
     head, name = f"Δ {metric.column_head}{unit}{to}", metric.column_head
@@ -214,6 +250,18 @@ def difference_columns(report: Summary, metric: Metric, near: bool = False) -> d
     shown["p"], shown["holm"] = (replace(shown[key], on=False, latex="$p$") for key in ("p", "holm"))
     shown["word"] = replace(shown["word"], narrow=near, words=True, lines="verdict", latex="")
     return shown if of_the_paper and metric.printed else {key: own for key, own in shown.items() if key != "pd"}
+
+
+def _tested(metric: Metric, key: str, row: SummaryRow) -> Line:
+    """The numbers of a difference, as it is tested, by the column that shows them; with its verdict all that remain."""
+    d, head = row.metric(metric.name).difference, f"{metric.key} difference"
+    parts = {"d": ("estimate", "lower", "upper"), "word": ("smallest", "needed", "verdict"), "pd": ()}.get(key, (key,))
+    line = {f"{head} {part}": getattr(d, part) if d else None for part in parts}
+    if key == "word":
+        line |= {f"{head} factor": d.factor.estimate if d and d.factor else None}
+        ends = ("estimate", "lower", "upper") if metric.log else ()
+        line |= {f"{head} percent {end}": getattr(d.percent, end) if d and d.percent else None for end in ends}
+    return line
 
 
 def _own_cell(metric: Metric, d: Difference, row: SummaryRow) -> Cell:
@@ -311,9 +359,38 @@ def document(report: Summary) -> list[Block]:
     first += [*[change_column(rows)] * (not explained), seed_column()]
     for metric in (PPL, *of_nll, *report.metrics_beside):
         tests = difference_columns(report, metric) if metric.name in report.metrics else {}
-        first += [score_column(metric), *(tests[key] for key in ("d", "p", "holm", "word") if tests)]
+        first += [score_column(metric), *(tests[key] for key in TESTS if tests)]
     made = table(rows, [*first, *fact_columns(extra_facts(rows)), *_paper(rows)])
     return [made, Notes(notes.tested_notes(report)), *notes.sections_in_text(report)]
+
+
+def table_lines(report: Summary) -> list[Line]:
+    """For programs: CSV, a DataFrame, W&B's table; a line for each row, the hidden ones last."""
+    shown = _data_columns(report)
+    lines = [[column.data(row) for column in shown] for row in [*report.rows, *(report.hidden or [])]]
+    return [{head: None if x == "" else x for part in line for head, x in part.items()} for line in lines]
+
+
+def _data_columns(report: Summary) -> list[Shown]:
+    def column(head: str, value: Callable[[SummaryRow], Any]) -> Shown:
+        return Shown(head, data=lambda row: {head: value(row)})
+
+    rows, of_nll, hidden = report.rows, nll_metrics(report.rows), {row.name for row in report.hidden or []}
+    tuning, (size, *more) = report.of(row_tuning.ANALYSIS), fact_columns(FACTS)
+    shown = [group_column(), name_column()]
+    shown += [column("differences to", lambda row: report.reference)] * bool(report.reference)
+    shown += field_columns(list(rows[0].values))
+    shown += [column(f"best {tuning.key}", lambda row: row_tuning.best_of(tuning, row.name))] if tuning else []
+    shown += [size, seed_column(), *more]
+    metrics = [*printed_metrics(rows), *of_nll[:1], *(m for m in report.metrics_beside if not m.printed), *of_nll[1:]]
+    for metric in metrics:
+        tests = difference_columns(report, metric) if report.tested and metric not in of_nll[1:] else {}
+        shown += [score_column(metric), *(tests[key] for key in TESTS if tests)]
+    shown += _paper(rows)
+    shown += [column("far above", lambda row: " ".join(map(str, row.far_above)))] * report.tested
+    shown += [column("missing", missing_text)]
+    shown += [column("is", lambda row: row.same_as)] * any(row.same_as for row in rows)
+    return shown + [column("hidden", lambda row: "hidden" * (row.name in hidden))] * bool(hidden)
 
 
 def _scores(report: Summary, nll: Sequence[Metric]) -> list[Shown]:

@@ -15,8 +15,8 @@ from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, crossing
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.row import Multiplier
 from lightning_tfm.report.study_report import make, render_table, write_table
-from lightning_tfm.report.tables.data_lines import table_lines as lines_of
 from lightning_tfm.report.tables.extra_columns import FACTS
+from lightning_tfm.report.tables.main_table import table_lines as lines_of
 from lightning_tfm.report.tables.paper_table import paper_latex
 from lightning_tfm.study.rows import load_rows
 from tests.helpers.studies import Generator, own_row, write_lines

@@ -17,7 +17,7 @@ from lightning_tfm.report.build_summary import summarise
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.sequential import next_course
 from lightning_tfm.report.study_report import make, reference_row, render_table, table_without_tests, write_table
-from lightning_tfm.report.tables.data_lines import table_lines
+from lightning_tfm.report.tables.main_table import table_lines
 from lightning_tfm.study.rows import Paper, all_rows
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study_file import save

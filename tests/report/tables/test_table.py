@@ -18,7 +18,7 @@ from lightning_tfm.report.row import Difference, Scores, SummaryRow
 from lightning_tfm.report.study_report import make, render_table
 from lightning_tfm.report.tables import columns, extra_columns, of_the_paper
 from lightning_tfm.report.tables import main_table as table
-from lightning_tfm.report.tables.data_lines import table_lines
+from lightning_tfm.report.tables.main_table import table_lines
 from lightning_tfm.report.tables.paper_table import paper_latex
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Machine, Measure, Missing, Seconds, to_plain
