@@ -1,17 +1,13 @@
 """Kernels compile for both generations of GPUs, to what was committed, without a spill or an atomic."""
 
-import importlib.util
 import json
 import os
-from pathlib import Path
 
 import pytest
 
 from lightning_tfm.accel.kernels import has_triton
+from tests.regression import kernels
 
-spec = importlib.util.spec_from_file_location("kernels", Path(__file__).with_name("kernels.py"))
-kernels = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(kernels)
 COMMITTED = json.loads(kernels.COUNTS.read_text())
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
 

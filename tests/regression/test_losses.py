@@ -1,18 +1,13 @@
 """A refactoring must reproduce the committed losses exactly; see miniature.py for how they are renewed on purpose."""
 
-import importlib.util
 import json
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
 
 from lightning_tfm.config import NUMERICS_VERSION
-
-spec = importlib.util.spec_from_file_location("miniature", Path(__file__).with_name("miniature.py"))
-miniature = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(miniature)
+from tests.regression import miniature
 
 
 def test_losses_are_those_committed(tmp_path):

@@ -1,17 +1,14 @@
 """Operators, allocations and bytes of a step and of a decoding may not creep up; see operators.py for renewing them."""
 
-import importlib.util
 import json
 import platform
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
 
-spec = importlib.util.spec_from_file_location("operators", Path(__file__).with_name("operators.py"))
-operators = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(operators)
+from tests.regression import operators
+
 COMMITTED = json.loads(operators.COUNTS.read_text())
 
 
