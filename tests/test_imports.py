@@ -278,21 +278,21 @@ def prose(path: Path) -> Iterator[str]:
     yield from (t.string for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type == tokenize.COMMENT)
 
 
-ROOMS = ("lightning_tfm", "tests", "benchmarks", "experiments", "docs")
-ALL = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+TOPS = ("lightning_tfm", "tests", "benchmarks", "experiments", "docs")
+ALL = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
 OTHERS = {"mine.py", "tokenizer.perl", "module.Class", "lightning_tfm/inference/syntax.py"}
 """a user's, another project's, and one of an earlier commit"""
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_what_a_docstring_or_a_comment_names_exists(room):
+@pytest.mark.parametrize("top", TOPS)
+def test_what_a_docstring_or_a_comment_names_exists(top):
     """Files, and what is in one of the package: `run_state.Runs`."""
     sources: dict[str, str] = {}
     for path in FILES:
         for name in {path.stem, path.parent.name} - {"lightning_tfm"}:
             sources[name] = sources.get(name, "") + path.read_text(encoding="utf-8")
     there, missing, named = [f"/{path.relative_to(ROOT)}" for path in ALL], set(), 0
-    for text in (text for path in ALL if path.is_relative_to(ROOT / room) for text in prose(path)):
+    for text in (text for path in ALL if path.is_relative_to(ROOT / top) for text in prose(path)):
         files = re.findall(r"(?<![\w/.-])[\w/]*\w\.py\b", text)
         missing |= {file for file in files if not any(name.endswith(f"/{file}") for name in there)}
         dotted = re.findall(r"(?<![\w/.`-])([a-z]\w+)\.(?!py|csv|md|json|svg|txt|html)([A-Za-z]\w+)\b(?!\.\w)", text)
