@@ -114,29 +114,26 @@ def test_width_warmup_and_factor():
     assert learning_rate(399, 64, Training(warmup=100)) == pytest.approx(0.00625, rel=1e-12)
 
 
-def test_linear_falls_from_the_same_peak_to_nothing():
-    t = Training(schedule="linear", steps=1000, warmup=100)
-    rates = [learning_rate(step, 64, t) for step in range(1001)]
-    assert max(rates) == rates[99] == pytest.approx(0.0125, rel=1e-12)
-    assert rates[549] == pytest.approx(0.0125 * 451 / 901, rel=1e-12)
-    assert rates[999] == pytest.approx(0.0125 / 901, rel=1e-12) and rates[1000] == 0
-    assert all(a > b for a, b in pairwise(rates[99:]))
+@pytest.mark.parametrize(
+    ("changes", "shares"),
+    [
+        ({"schedule": "linear"}, {549: 451 / 901, 999: 1 / 901, 1000: 0}),
+        ({"schedule": "cosine", "steps": 999}, {324: (1 + 0.5**0.5) / 2, 549: 1 / 2, 999: 0}),
+        ({"schedule": "wsd", "cooldown": 0.2}, {400: 1, 799: 1, 899: 101 / 201, 1000: 0}),
+    ],
+)
+def test_other_schedules_fall_from_the_same_peak_to_nothing(changes, shares):
+    """`shares` of the peak after some steps."""
+    t = Training(**{"steps": 1000, "warmup": 100} | changes)
+    rates = [learning_rate(step, 64, t) for step in range(t.steps + 1)]
+    assert max(rates) == rates[99] == pytest.approx(0.0125, rel=1e-12) and rates[49] == pytest.approx(
+        0.00625, rel=1e-12
+    )
+    assert [rates[step] for step in shares] == pytest.approx([0.0125 * share for share in shares.values()], abs=1e-15)
+    assert all(a >= b for a, b in pairwise(rates[99:]))
 
 
-def test_cosine_falls_from_the_same_peak_to_nothing():
-    t = Training(schedule="cosine", steps=999, warmup=100)
-    rates = [learning_rate(step, 64, t) for step in range(1000)]
-    assert max(rates) == rates[99] == pytest.approx(0.0125, rel=1e-12)
-    assert rates[549] == pytest.approx(0.0125 / 2, rel=1e-12) and rates[999] == pytest.approx(0, abs=1e-15)
-    assert rates[324] == pytest.approx(0.0125 * (1 + 0.5**0.5) / 2, rel=1e-12)  # a quarter of the way
-
-
-def test_wsd_holds_the_peak_and_falls_at_the_end():
-    t = Training(schedule="wsd", steps=1000, warmup=100, cooldown=0.2)
-    rates = [learning_rate(step, 64, t) for step in range(1001)]
-    assert rates[49] == pytest.approx(0.00625, rel=1e-12)
-    assert set(rates[99:800]) == {rates[99]} and rates[99] == pytest.approx(0.0125, rel=1e-12)
-    assert rates[899] == pytest.approx(0.0125 * 101 / 201, rel=1e-12) and rates[1000] == 0
+def test_a_warm_up_and_a_fall_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match=r"a warm-up of 900 steps and a fall of 200 do not fit"):
         check(Experiment(training=Training(schedule="wsd", steps=1000, warmup=900, average_last=0)))
 
