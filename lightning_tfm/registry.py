@@ -381,13 +381,15 @@ CORPORA = Kind(
     "data.corpus",
     Part,
     (),
-    Part("builtin", "BuiltinCorpus", generated=True),
+    Part("builtin", "BuiltinCorpus", "a synthetic language", generated=True),
     Part("files", "FilesCorpus"),
     Part("lines", "data.sources.monolingual:LinesCorpus", source=False),
-    Part("builtin-lines", "data.sources.monolingual:BuiltinLines", source=False, generated=True),
-    Part("trees", "data.trees:BuiltinTrees", generated=True),
+    Part(
+        "builtin-lines", "data.sources.monolingual:BuiltinLines", "a synthetic language", source=False, generated=True
+    ),
+    Part("trees", "data.trees:BuiltinTrees", "a synthetic treebank", generated=True),
     Part("treebank", "data.treebank:TreebankCorpus"),
-    Part("scan", "data.sources.scan:ScanCorpus"),
+    Part("scan", "data.sources.scan:ScanCorpus", "SCAN"),
     *(
         Part(name, "data.wmt.official:OfficialCorpus")
         for name in ("wmt14-en-de", "wmt14-en-fr", "multi30k", "wmt16-en-de-bpe")

@@ -6,6 +6,7 @@ Pure functions: the same records give the same bytes.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -13,6 +14,7 @@ from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric, paper_metrics
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.registry import CORPORA
 from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.analyses.compute_multiplier import with_worth
 from lightning_tfm.report.blocks import NOTHING
@@ -54,7 +56,7 @@ def tabulate(cells: Cells) -> Summary:
     finished = sum(row in names for row, _ in cells.filled)
     apart = {row.name for row in hidden}
     missing = [why for (row, _), why in cells.empty.items() if row in names - apart]
-    m = study.base.miniature
+    m, data = study.base.miniature, study.base.data
     parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
     return Summary(
         study=study.name,
@@ -64,9 +66,10 @@ def tabulate(cells: Cells) -> Summary:
         signature=signatures.pop(OF_TEXT.name, ""),
         signatures=signatures or None,
         seeds=study.seeds,
-        corpus=study.base.data.corpus,
-        languages=[language for language in study.base.data.languages if language],
-        clear={name: METRICS[name].clear for name in paper_metrics(study.base.data.translated)},
+        corpus=data.corpus,
+        text=CORPORA.traits(data.corpus).label or Path(data.folder).name,
+        languages=[language for language in data.languages if language],
+        clear={name: METRICS[name].clear for name in paper_metrics(data.translated)},
         finished=finished,
         cells=finished + sum(why.reason != NOT_ASKED for why in missing),
         rows=rows,

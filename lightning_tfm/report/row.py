@@ -14,6 +14,21 @@ from lightning_tfm.report.stats.evidence import NUMBERS, Evidence
 from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.rows import Paper
 
+PLAIN = {
+    "N": "depth",
+    "d_model": "width",
+    "d_ff": "feed-forward width",
+    "d_k": "key width",
+    "d_v": "value width",
+    "h": "heads",
+    "P_drop": "dropout",
+    "eps_ls": "label smoothing",
+    "warmup": "warm-up",
+    "lr_factor": "learning-rate factor",
+    "feed_forward": "feed-forward",
+}
+"""field -> what a headline and a picture call it; tables have the field itself"""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -156,8 +171,11 @@ class SummaryRow:
 
     @property
     def called(self) -> str:
-        """Its label, else its name."""
-        return self.label or self.name
+        """Its label; of a combination (norm=pre, warmup=400) what differs from base, in plain words; else its name."""
+        if self.label or self.base or "=" not in self.name:
+            return self.label or self.name
+        own = {name: self.typed.get(name, value) for name, value in self.values.items() if name not in self.blank}
+        return " + ".join(f"{PLAIN.get(name, name)} {str(value).lower()}" for name, value in own.items()) or self.name
 
     def metric(self, name: str) -> Scores:
         """One of metrics.METRICS; empty where there is none."""

@@ -28,6 +28,8 @@ class Summary:
     """of the metric of translations that the paper prints, empty while there is none"""
     seeds: list[int]
     corpus: str
+    text: str = field(default="", metadata={"key": ""})
+    """the corpus in plain words"""
     languages: list[str]
     """source and target"""
     tested: bool = False

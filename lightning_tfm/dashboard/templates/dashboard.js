@@ -149,7 +149,7 @@ async function forest() {
   if (!place || performance.now() - asked < 1000 * SECONDS) return;
   asked = performance.now();
   const answer = await fetch(place.dataset.of, {headers: {'If-None-Match': '"' + forestTag + '"'}, cache: 'no-store'});
-  if (answer.status !== 200) return;
+  if (answer.status === 304) return;
   forestTag = (answer.headers.get('ETag') || '').replaceAll('"', '');
   place.innerHTML = await answer.text();
   charts.forEach(chart => chart.show(chart.data));  // in the colours of its verdicts

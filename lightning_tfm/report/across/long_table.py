@@ -153,7 +153,7 @@ class Studies:
             named,
             *long_table(reports),
             metrics_of(reports),
-            {row.name: row.label for report in reversed(reports) for row in report.summary.rows},
+            {row.name: row.called for report in reversed(reports) for row in report.summary.rows},
             {study: f"{title} ({study})" if title and counts[title] == 1 else study for study, title in titles.items()},
         )
 
@@ -174,7 +174,7 @@ class Studies:
         return WORD.name if WORD.name in self.metrics else self.metrics[0]
 
     def called(self, row: str) -> str:
-        return self.labels.get(row) or row
+        return self.labels.get(row, row)
 
     def cell(self, row: str) -> str | Cell:
         """Of a table, the row's name."""
@@ -182,7 +182,7 @@ class Studies:
 
     def line(self, row: str, entries: Sequence[Entry | None]) -> Line:
         """Of a picture."""
-        return Line(self.called(row), entries, row * bool(self.labels.get(row)))
+        return Line(self.called(row), entries, row * (self.called(row) != row))
 
     def shared_runs(self, row: str = "") -> list[str]:
         """Runs that several of the studies have, of a row or of all."""

@@ -27,13 +27,14 @@ import numpy as np
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.metrics import METRICS, PPL
-from lightning_tfm.plural_words import interval, listed, signed
+from lightning_tfm.plural_words import interval, signed
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Main, Notes, Section, Table, columns
 from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Series, draw
 from lightning_tfm.report.charts.forest import Entry, Forest, Line
 from lightning_tfm.report.charts.study_forest import AXES, axis_of
 from lightning_tfm.report.records import Cells
+from lightning_tfm.report.row import PLAIN
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import corrected_p_values
 from lightning_tfm.report.summary import Summary
@@ -305,22 +306,6 @@ def instead(effect: Effect) -> str:
     return f"{field_in_brief(key)} {levels.replace(' against ', ' instead of ')}"
 
 
-PLAIN = {
-    "N": "depth",
-    "d_model": "width",
-    "d_ff": "feed-forward width",
-    "d_k": "key width",
-    "d_v": "value width",
-    "h": "heads",
-    "P_drop": "dropout",
-    "eps_ls": "label smoothing",
-    "warmup": "warm-up",
-    "lr_factor": "learning-rate factor",
-    "feed_forward": "feed-forward",
-}
-"""field -> what a headline and a picture call it; tables have the field itself"""
-
-
 def field_in_brief(words: str) -> str:
     """The field's name in an effect's words, without its section: the plain one where there is one."""
     name = words.partition(":")[0].rpartition(".")[2]
@@ -389,6 +374,9 @@ def find(cells: Cells, report: Summary) -> FactorSummary | None:
     return analyse(cells.comparable, report.looks is None)
 
 
+NONE = "No field has a significant effect of its own."
+
+
 def lead(found: FactorSummary, report: Summary) -> list[str]:
     """Main effects that stand out in the metric that decides, the largest first, and what they depend on."""
     effects = [e for e in found.effects if e.metric == report.primary.name]
@@ -396,18 +384,10 @@ def lead(found: FactorSummary, report: Summary) -> list[str]:
         return []
     kinds = [[e for e in effects if e.kind == kind and stands_out(e)] for kind in ("main", "interaction")]
     main, together = (sorted(one, key=lambda e: -abs(e.estimate)) for one in kinds)
-    parts = [f"{instead(e)} gives {_sized(e)}" for e in main[:NAMED]]
-    nothing = "No field has a significant effect of its own."
-    said = f"Over all levels of the other fields: {'; '.join(parts)}." if parts else nothing
-    pairs = listed(list(dict.fromkeys(" × ".join(field_in_brief(w) for w in e.words) for e in together)) or ["none"])
-    said += f" But effects differ with the other fields ({pairs}): read the combinations." * bool(together)
-    alone = " These are intervals without a test: too few seeds." * all(e.p is None for e in effects)
-    return [said + alone * bool(main or together)]
-
-
-def _sized(effect: Effect) -> str:
-    estimate, ends, _ = numbers(effect)
-    return f"{estimate} {METRICS[effect.metric].prose_name} {ends}".rstrip()
+    parts = [f"{instead(e)}, {numbers(e)[0]}" for e in main[:NAMED]]
+    name = axis_of(report.primary).name
+    said = f"{name} averaged over the other fields: {'; '.join(parts)}." if parts else NONE
+    return [said + " But effects differ with the other fields: read the combinations." * bool(together)]
 
 
 def notes(found: FactorSummary, report: Summary) -> list[str]:

@@ -134,6 +134,8 @@ class Forest:
     """what all differences are to"""
     more: str = ""
     """where nothing is tested: how to get verdicts, in a line"""
+    brief: str = ""
+    """the title in at most three lines of a narrow picture; empty: `title`"""
     asks: str = "Is it sure?"
     """over the verdicts"""
     here: str = ""
@@ -191,13 +193,13 @@ def _around(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
 # --- the sentences over it ---
 
 UNTESTED = "nothing is tested yet; by the estimates alone "
-NAMED, ROOM = 3, 150
-"""changes that a title names, and its letters at most, two lines of a terminal"""
+NAMED, ROOM, BRIEF = 3, 150, 110
+"""changes that a title names, and its letters at most: two lines of a terminal, three of a narrow picture"""
 SIDES = ((("costs", "cost"), "worse"), (("gains", "gain"), "better"))
 """verbs of the changes that are furthest on a side, and what those are that are alone there"""
 
 
-def finding(axes: Sequence[Axis], lines: Sequence[Line], to: str = "base", lead: str = "") -> str:
+def finding(axes: Sequence[Axis], lines: Sequence[Line], to: str = "base", lead: str = "", room: int = ROOM) -> str:
     """The largest differences found in the first metric, in a sentence that begins with `lead`: where there are none,
     those in the next; where nothing is tested, the largest whose interval, if there is one, excludes zero: one odd seed
     of three makes any estimate."""
@@ -206,7 +208,7 @@ def finding(axes: Sequence[Axis], lines: Sequence[Line], to: str = "base", lead:
     if not compared:
         return f"Nothing is compared with {to} yet."
     if any(entry.verdict not in ("", Verdict.UNTESTABLE) for _, entry in compared) and not significant:
-        return _nothing_in_the_first(axes, lines, f"{lead}no change differs significantly from {to}")
+        return _nothing_in_the_first(axes, lines, f"{lead}no change differs significantly from {to}", room)
     candidates = significant or [(line, entry) for line, entry in compared if entry.estimate and not entry.spans_zero]
     if not candidates:
         return sentence_case(f"{lead}nothing is tested yet, and no interval excludes zero.")
@@ -224,24 +226,25 @@ def finding(axes: Sequence[Axis], lines: Sequence[Line], to: str = "base", lead:
         ]
         return lead + ("" if significant else UNTESTED) + "; ".join(parts) + "."
 
-    return in_two_lines(sentence)
+    return in_two_lines(sentence, room)
 
 
-def _nothing_in_the_first(axes: Sequence[Axis], lines: Sequence[Line], nothing: str) -> str:
+def _nothing_in_the_first(axes: Sequence[Axis], lines: Sequence[Line], nothing: str, room: int) -> str:
     """With the changes that differ in the next metric."""
     found = [(-abs(e.estimate), line.name) for line in lines for e in line.entries[1:2] if e and e.found]
     if not found:
         return sentence_case(f"{nothing}.")
     names, (first, second) = [name for _, name in sorted(found)], [axis.prose or axis.name for axis in axes[:2]]
     return in_two_lines(
-        lambda most: f"{nothing} in {first}; {clause(names[:most], len(names), ('differs', 'differ'))} in {second}."
+        lambda most: f"{nothing} in {first}; {clause(names[:most], len(names), ('differs', 'differ'))} in {second}.",
+        room,
     )
 
 
-def in_two_lines(sentence: Callable[[int], str]) -> str:
+def in_two_lines(sentence: Callable[[int], str], room: int = ROOM) -> str:
     """The sentence that names as many changes as there is room for, at least one."""
     sentences = [sentence_case(sentence(most)) for most in (NAMED, 2, 1)]
-    return next((short for short in sentences if len(short) <= ROOM), sentences[-1])
+    return next((short for short in sentences if len(short) <= room), sentences[-1])
 
 
 def sentence_case(sentence: str) -> str:

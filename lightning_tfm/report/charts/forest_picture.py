@@ -38,7 +38,7 @@ class Face:
 
 
 COLUMNS = Face(WIDE, 14, 8.3, 12.2, 18, 26, 5.5)
-LINES = Face(SLIM, 13, 7.2, 12.2, 17, 36, 5.0)
+LINES = Face(SLIM, 13, 7.2, 9.8, 17, 36, 5.0)
 
 
 def wide(forest: Forest, titled: bool = False) -> Markup:
@@ -94,7 +94,7 @@ def narrow(forest: Forest, titled: bool = False) -> Markup:
     body, top = _titles(f, face) if titled else ("", 0)
     scale = Scale(*_with_margin(f.ends(0)), 8, face.width - 8)
     numbers = _room([axis.number(entry.estimate) for _, entry in drawn], face)
-    words = [(line, entry, _beside(line, entry, numbers, face)) for line, entry in drawn]
+    words = [(line, entry, _beside(line, entry.sure * f.tested, numbers, face)) for line, entry in drawn]
     ends = top + 44 + sum(face.row + face.line * (len(name) - 1) for _, _, name in words)
     body += _panel(axis, scale, top, ends, f.heading, within=True)
     y = top + 44.0
@@ -131,18 +131,19 @@ def _with_margin(ends: tuple[float, float]) -> tuple[float, float]:
     return ends[0] - pad, ends[1] + pad
 
 
-def _beside(line: Line, entry: Entry, numbers: float, face: Face) -> list[str]:
+def _beside(line: Line, sure: str, numbers: float, face: Face) -> list[str]:
     """A name in lines, the last of them empty where number and verdict leave it no room."""
-    if face.letter * (len(line.name) + len(entry.sure) + 3) + numbers <= face.width:
+    if face.letter * (len(line.name) + len(sure) + 3) + numbers <= face.width:
         return [line.name]
     return [*textwrap.wrap(line.name, int(face.width / face.letter)), ""]
 
 
 def _titles(f: Forest, face: Face) -> tuple[str, int]:
     body, y = "", 0
-    for part in textwrap.wrap(f.title, int(face.width / face.title)):
+    title, class_ = (f.title, "headline") if face is COLUMNS else (f.brief or f.title, "headline small")
+    for part in textwrap.wrap(title, int(face.width / face.title)):
         y += round(1.35 * face.line)
-        body += label(0, y, part, class_="headline")
+        body += label(0, y, part, class_=class_)
     for part in textwrap.wrap(f.scope, int(face.width / face.letter)):
         y += face.line + 2
         body += label(0, y, part, class_="title")
@@ -246,18 +247,19 @@ def _legend(f: Forest, face: Face, left: float, y: float) -> tuple[str, float]:
     """Inside the picture, in as many lines as it takes; and where it ends."""
     every = [entry for i in range(len(f.axes)) for _, entry in f.entries(i)]
     r = face.mark
-    band, diamond, ring = _band(-11, 0, 22, r), _diamond(0, 0, DIAMOND), _mark(0, 0, r, False)
+    band, diamond = _band(-11, 0, 22, r), _diamond(0, 0, DIAMOND)
     parts = [(_mark(0, 0, r), f.here or f"here{', mean of ' * bool(f.seeds)}{f.seeds}", 8.0)]
     parts += [(band, f"{f.level} % interval", 14.0)] * any(e.lower is not None for e in every)
     parts += [(diamond, f.beside or f"{f.published}, one run", 9.0)] * any(e.published is not None for e in every)
     parts += [(_outer(-11, 11, 0), f.outer, 14.0)] * any(e.outer for e in every)
     parts += [(_dot(0, 0), f.dots, 6.0)] * any(e.dots for e in every)
-    parts += [(ring, "no difference shown", 8.0)] * any(not e.decided for e in every)
     here = "found" if f.tested or not every else every[0].style
     parts = [(tag("g", mark, class_=here), words, half) for mark, words, half in parts]
     shown = dict.fromkeys(
         (e.style, e.word.shown) for e in every if e.word and e.decided and e.verdict != Verdict.UNTESTABLE
     )
+    if style := next((e.style for e in every if not e.decided), ""):
+        parts.append((tag("g", _mark(0, 0, r, False), class_=style), "no difference shown", 8.0))
     for style in dict.fromkeys(style for style, _ in shown):
         words = " or ".join(word for one, word in shown if one == style)
         parts.append((tag("g", _mark(0, 0, r), class_=style), words, 8.0))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
+from lightning_tfm.report.charts.forest import BRIEF, Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.summary import Summary
@@ -20,7 +20,12 @@ def forest_of(report: Summary) -> Forest:
     to = report.against
     rows = [row for row in report.rows if row is not to and row.same_as is None]
     lines = [
-        Line(row.called, [_entry(row, to, metric) for metric in metrics], row.name * bool(row.label), change_text(row))
+        Line(
+            row.called,
+            [_entry(row, to, metric) for metric in metrics],
+            row.name * (row.called != row.name),
+            change_text(row),
+        )
         for row in rows
         if to
     ]
@@ -38,6 +43,7 @@ def forest_of(report: Summary) -> Forest:
         report.level,
         published,
         report.to,
+        brief=finding(axes, lines, report.to, room=BRIEF),
     )
     return found if found.tested else replace(found, more=_five(report))
 
@@ -82,7 +88,7 @@ def _place(line: Line, lower_is_better: bool) -> tuple[bool, float]:
 
 
 def _scope(report: Summary) -> str:
-    return f"One corpus ({report.corpus}), one {'small ' * bool(report.scale)}scale."
+    return f"One corpus ({report.text or report.corpus}), one {'small ' * bool(report.scale)}scale."
 
 
 def _five(report: Summary) -> str:

@@ -82,6 +82,7 @@ _ALONE: dict[str, dict[str, str]] = {
     "cool": {"fill": "#0550ae"},
     "warm": {"fill": _WARM},
     "headline": {"font-size": "20", "font-weight": "bold"},
+    "small": {"font-size": "16"},
     "zero-line": {"stroke": _FG, "stroke-width": "1.1"},
     "row": {"fill": "none"},
     "interval": {"stroke": "currentColor", "stroke-width": "1.2"},

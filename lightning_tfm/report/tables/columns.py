@@ -136,11 +136,11 @@ def row_title(row: SummaryRow, between: str = " ") -> str:
 
 def name_cell(name: str, labels: Mapping[str, str]) -> str | Cell:
     """What people call the row, on a page with its name beside it; text has the name alone."""
-    return Cell(labels[name], name, said=name) if labels.get(name) else name
+    return Cell(labels[name], name, said=name) if labels.get(name, name) != name else name
 
 
 def row_labels(rows: Sequence[SummaryRow]) -> dict[str, str]:
-    return {row.name: row.label for row in rows}
+    return {row.name: row.called for row in rows}
 
 
 def narrow_value(row: SummaryRow, name: str) -> str:

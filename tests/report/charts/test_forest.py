@@ -122,7 +122,7 @@ def test_pictures_hold_every_name_number_and_verdict_inside(draw):
     for text in root.iter("text"):
         x, of, letter = float(text.attrib["x"]), "".join(text.itertext()), 6.0 if draw is narrow else 7.2
         anchor = text.get("text-anchor", "start")
-        if text.get("class") != "headline":
+        if "headline" not in text.get("class", ""):
             assert x - letter * len(of) * {"start": 0, "middle": 0.5, "end": 1}[anchor] >= -1, of
             assert x + letter * len(of) * {"start": 1, "middle": 0.5, "end": 0}[anchor] <= width, of
     assert "A title." in words and "Its scope." in words and "<title>" not in picture
@@ -140,9 +140,27 @@ def test_a_title_is_whole_in_the_narrow_picture():
     long = replace(
         FOREST, title="Half the width, a third of the depth and a quarter of the key width cost most of all."
     )
-    lines = re.findall(r'class="headline"[^>]*>([^<]+)<', narrow(long, titled=True))
+    said = r'class="headline small"[^>]*>([^<]+)<'
+    lines = re.findall(said, narrow(long, titled=True))
     assert " ".join(lines) == long.title
-    assert all(11.6 * len(line) < SLIM for line in lines)
+    assert all(9.3 * len(line) < SLIM for line in lines)
+    brief = replace(long, brief="Half the width costs most.")
+    assert re.findall(said, narrow(brief, titled=True)) == [brief.brief]
+    assert brief.title.startswith(re.findall(r'class="headline"[^>]*>([^<]+)<', wide(brief, titled=True))[0])
+
+
+def test_a_brief_title_names_fewer_changes():
+    lines = [Line(f"a change of the {part}", [Entry(9.0, 8.0, 10.0, "worse")]) for part in ("width", "depth", "heads")]
+    whole, brief = finding([PPL], lines), finding([PPL], lines, room=40)
+    assert whole == "A change of the width, a change of the depth and a change of the heads are worse."
+    assert brief == "A change of the width costs most."
+
+
+def test_the_legend_s_ring_has_the_colour_of_the_rows_that_it_stands_for():
+    undecided = Line("open", [Entry(1.0, -1.0, 3.0, "undecided"), None])
+    for picture in (wide(replace(FOREST, lines=[*LINES, undecided])), narrow(replace(FOREST, lines=[undecided]))):
+        rings = re.findall(r'<g class="(\w+)"[^>]*>(?:(?!</g>).)*?class="ours hollow"', picture)
+        assert len(rings) > 1 and set(rings) == {"open"}
 
 
 def test_an_interval_in_words_is_not_written_over_its_band():
