@@ -98,14 +98,9 @@ def test_of_seed_and_training_seed_the_later_one_holds(tmp_path):
     assert settings("--training.seed", "7", "--config", a, "--seed", "null").experiment.training.seed == 7
 
 
-def test_two_seeds_in_one_place_are_refused(tmp_path):
+def test_two_seeds_in_one_place_may_be_one() -> None:
     assert settings("--seed", "1", "--training.seed", "1").experiment.training.seed == 1
     assert settings("--seed", "1", "--seed", "2").experiment.training.seed == 2
-    with pytest.raises(UserError, match=r"command line: seed=1 and training\.seed=2: two names of one setting"):
-        settings("--seed", "1", "--training.seed", "2")
-    both = yaml_file(tmp_path, "training: {seed: 7}\nseed: 3")
-    with pytest.raises(UserError, match=r"2: training\.seed=7 and seed=3: two names of one setting"):
-        settings("--config", both)
 
 
 def test_a_smoke_test_is_ten_steps_of_everything_apart_from_results(capsys, tmp_path):

@@ -139,26 +139,6 @@ def test_every_field_has_its_own_words():
 NAMED_BY_THEMSELVES = {"beta1", "beta2", "adam_eps", "num_nodes", "accelerator"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model.heads": 4}, r"here: unknown key 'model\.heads' \(value 4\)"),
-        ({"modl.h": 4}, r"did you mean 'model\.h'"),
-        ({"h": 4}, "unknown key 'h'"),
-        ({"model.h": "8"}, "model.h='8': expected a whole number"),
-        ({"model.h": True}, "model.h=True: expected a whole number"),
-        ({"model.h": 8.0}, "model.h=8.0: expected a whole number"),
-        ({"model.P_drop": "much"}, "expected a number"),
-        ({"model.norm": "pst"}, "did you mean 'post'"),
-        ({"data.corpus": 3}, "expected text"),
-        ({"training.schedule": None}, "training.schedule=None"),
-    ],
-)
-def test_malformed_overrides_say_what_and_where(changes, message):
-    with pytest.raises(UserError, match=message):
-        override(BASE, changes, "here")
-
-
 def test_a_size_that_does_not_divide_names_row_field_and_divisors():
     small = replace(BASE, miniature=Miniature(width=7))
     with pytest.raises(UserError, match=r"row 'X': model\.d_model=512 .*miniature\.width=7.*1, 2, 4, 8, 16"):

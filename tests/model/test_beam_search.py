@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -69,8 +70,10 @@ def penalty(length: int, alpha: float) -> float:
 
 
 @torch.no_grad()
-def plain_search(model, source: list[int], beam: int, alpha: float, extra: int, n_best: int) -> list[Hypothesis]:
-    """One sentence, no cache, no early stop: every beam runs to the length limit.
+def plain_search(
+    model, source: list[int], beam: int, alpha: float, extra: int, n_best: int, begin: Sequence[int] = ()
+) -> list[Hypothesis]:
+    """One sentence that goes on from `begin`, no cache, no early stop: every beam runs to the length limit.
 
     An end is taken where it is among what the beam keeps, or where nothing else may follow.
     """
@@ -79,7 +82,7 @@ def plain_search(model, source: list[int], beam: int, alpha: float, extra: int, 
     done: list[Hypothesis] = []
     for length in range(1, limit + 1):
         rows = model(
-            torch.tensor([source]).expand(len(beams), -1), torch.tensor([[BOS, *pieces] for _, pieces in beams])
+            torch.tensor([source]).expand(len(beams), -1), torch.tensor([[BOS, *begin, *pieces] for _, pieces in beams])
         )
         rows = rows[:, -1].log_softmax(-1)
         ends = [(total + float(row[EOS]), pieces) for (total, pieces), row in zip(beams, rows, strict=True)]
@@ -93,7 +96,7 @@ def plain_search(model, source: list[int], beam: int, alpha: float, extra: int, 
         everything = len(more) < beam
         for total, pieces in ends:
             if length == limit or everything or total >= more[:beam][-1][0]:
-                done.append(Hypothesis(pieces, total / penalty(length, alpha), total))
+                done.append(Hypothesis(pieces, total / penalty(len(begin) + length, alpha), total))
         beams = more[:beam]
     return sorted(done, key=lambda x: -x.score)[:n_best]
 

@@ -18,6 +18,11 @@ from lightning_tfm.training.backend import Backend
 from lightning_tfm.training.masks import SentenceMasks
 
 CPU = torch.device("cpu")
+WITH_TRITON = pytest.mark.skipif(not kernels.has_triton(), reason="NOT TESTED: Triton is not installed")
+
+
+def broken(*_):
+    raise RuntimeError("Failed to find C compiler")
 
 
 @pytest.mark.long
@@ -58,18 +63,14 @@ def test_kernels_that_do_not_run_here_are_refused_not_replaced(monkeypatch):
     check_accelerator(Hardware(accelerator="cpu"))
 
 
+@WITH_TRITON
 def test_a_loss_kernel_that_does_not_run_or_is_wrong_is_refused_with_the_flag_to_give(monkeypatch):
-    if not kernels.has_triton():
-        pytest.skip("NOT TESTED: Triton is not installed")
     from lightning_tfm.accel.kernels import loss
 
     def wrong(z, y, q_y, b):
         found, nll, gradient = loss.formula(z.clone(), y, q_y, b)
         z.copy_(gradient)
         return 1.0001 * found, nll
-
-    def broken(*_):
-        raise RuntimeError("Failed to find C compiler")
 
     monkeypatch.setattr(kernels, "runs_on", lambda device: True)
     for way, said in ((wrong, "is 1.0e-04 from its formula"), (broken, "does not run .RuntimeError: Failed to find C")):
@@ -80,13 +81,9 @@ def test_a_loss_kernel_that_does_not_run_or_is_wrong_is_refused_with_the_flag_to
         select.backend(Hardware(kernels="masks"), "float32", CPU)
 
 
+@WITH_TRITON
 def test_masks_whose_kernel_does_not_run_are_numpys_the_same_bits_and_that_is_said(monkeypatch, capsys):
-    if not kernels.has_triton():
-        pytest.skip("NOT TESTED: Triton is not installed")
     from lightning_tfm.accel.kernels import masks
-
-    def broken(*_):
-        raise RuntimeError("Failed to find C compiler")
 
     monkeypatch.setattr(kernels, "runs_on", lambda device: True)
     monkeypatch.setattr(masks, "masks", broken)

@@ -15,7 +15,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import unlike_ctranslate2
 from lightning_tfm.model import causality_check
 from lightning_tfm.model.attention_types import AttentionType, Softmax, masked_softmax, scaled_scores
-from lightning_tfm.model.beam_search import beam_search, length_penalty
+from lightning_tfm.model.beam_search import beam_search
 from lightning_tfm.model.dropout import masks_set
 from lightning_tfm.model.one_stack import OneStack, OneStackDecoder, make_model
 from lightning_tfm.model.positions import sinusoids
@@ -215,24 +215,10 @@ def test_the_jacobian_of_a_language_model_is_causal(change):
 @pytest.mark.parametrize("change", ALONE, ids=str)
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_prompt_is_continued_as_without_a_cache(change, beam):
-    """Against the search of all texts that begin so, one piece at a time, each from its beginning."""
     model, begin = build("causal", **change), [9, 10, 11]
     model.embedding_WD *= 3
     (found,) = beam_search(model, torch.tensor([[EOS]]), beam, 0.6, 4, 1, begin_BP=torch.tensor([begin]))
-    open_, ended = [([], 0.0)], []
-    for length in range(len(begin) + 1, len(begin) + 6):
-        step = []
-        for pieces, logprob in open_:
-            text = torch.tensor([[BOS, *begin, *pieces]])
-            following = model(torch.tensor([[EOS]]), text)[0, -1].log_softmax(-1)
-            step += [(pieces, piece, logprob + float(following[piece])) for piece in range(V) if piece not in (0, BOS)]
-        going = sorted((one for one in step if one[1] != EOS), key=lambda one: -one[2])[:beam]
-        last = length == len(begin) + 5
-        ends = [one for one in step if one[1] == EOS and (last or one[2] >= going[-1][2])]
-        ended += [(logprob / length_penalty(length, 0.6), pieces) for pieces, _, logprob in ends]
-        open_ = [([*pieces, piece], logprob) for pieces, piece, logprob in going]
-    score, pieces = max(ended)
-    assert found[0].pieces == pieces and found[0].score == pytest.approx(score, rel=1e-9)
+    same(found, plain_search(model, [EOS], beam, 0.6, 4, 1, begin))
 
 
 def test_rows_may_change_places_between_lengths():

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import optuna
 import pytest
 
 from lightning_tfm.atomic_io import locked
@@ -67,21 +66,6 @@ def test_a_tail_torn_while_the_study_is_open_is_cut_off_by_the_next_writer(tmp_p
     assert len(first.states()) == 3
     append(path, b"x")
     assert first.claim() is not None
-
-
-def test_optunas_own_backend_would_have_been_bricked(tmp_path: Path, said: list[str]) -> None:
-    """The trap that the two tests above guard against; when this fails, Optuna has mended it."""
-    path = tmp_path / "journal.log"
-    queue(path, said).enqueue(cells(1))
-    append(path, TORN)
-    backend = optuna.storages.journal.JournalFileBackend(str(path))
-    study = optuna.load_study(study_name="s", storage=optuna.storages.JournalStorage(backend))
-    for _ in range(2):
-        with pytest.raises((AttributeError, ValueError)):
-            study.enqueue_trial({})
-    with pytest.raises(ValueError):
-        optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
-    assert len(queue(path, said).states()) == 1  # ours reads it again
 
 
 def test_a_line_glued_to_a_torn_one_is_repaired(tmp_path: Path, said: list[str]) -> None:

@@ -144,25 +144,6 @@ def test_a_base_that_is_best_elsewhere_moves_all_rows_with_it(tmp_path: Path, tr
     assert [row.change.get(KEY) for row in found.rows] == [None, 1.0, 1.0], "what was best for them, not base's"
 
 
-@pytest.mark.parametrize(
-    ("text", "seeds", "message"),
-    [
-        ("training.lr_factor", [11], "two values at least"),
-        ("training.lr_factor=1", [11], "two values at least"),
-        ("training.lr_factor=1,1", [11], "a value appears twice"),
-        ("training.lr_facto=1,2", [11], "did you mean 'training.lr_factor'|lr_factor"),
-        ("training.lr_factor=1,fast", [11], "expected a number"),
-        ("training.lr_factor=1,1:30", [11], "training.lr_factor='1:30': expected a number"),
-        ("data.pairs=100,200", [11], "the same for all rows"),
-        ("training.lr_factor=1,2", [2], "seed 2 is also reported"),
-        ("model.h=2,4", [11], "row 'A-h1' changes model.h itself"),
-    ],
-)
-def test_what_cannot_be_tuned_is_refused(text, seeds, message) -> None:
-    with pytest.raises(UserError, match=message):
-        row_tuning.tuning_of(text, seeds, STUDY, STUDY.seeds)
-
-
 @pytest.mark.parametrize("more, seed", [(["--max-seeds=6"], 6), (["--max-seeds=5"], 0), ([], 8), (["--seeds=1-2"], 0)])
 def test_seeds_that_looks_may_add_are_reported_too(tmp_path: Path, capsys, monkeypatch, trained, more, seed) -> None:
     monkeypatch.setattr("lightning_tfm.cli.train.sweep.with_best_values", lambda *study: sys.exit(9))
@@ -237,25 +218,6 @@ def test_over_other_sizes_a_row_is_the_same_change():
     assert apply(small, all_rows()["A-h32"]).model.d_k == 1
 
 
-@pytest.mark.parametrize(
-    ("model", "row", "words"),
-    [
-        (
-            Model(d_model=100),
-            "A-h32",
-            ["model.d_k should be model.d_model / model.h with", "which is 25/8, not a whole"],
-        ),
-        (Model(N=4), "C-N2", ["model.N should be 1/3 of base's 4, which is 4/3, not a whole number"]),
-        (Model(d_ff=33), "C-dff1024", ["33/2, not a whole number", "leave the row out, or declare your own row"]),
-    ],
-)
-def test_where_a_size_does_not_come_out_the_row_is_refused(model, row, words):
-    with pytest.raises(UserError) as refused:
-        apply(Experiment(model=model), all_rows()[row])
-    for word in (*words, f"row '{row}'", "table3.yaml:"):
-        assert word in str(refused.value)
-
-
 def test_arithmetic():
     base = Experiment()
 
@@ -273,16 +235,6 @@ def test_arithmetic():
         "model.h": {"of_base": 2},
     }
     assert with_numbers(base, chain, "here") == {"model.d_k": 32, "model.d_v": 32, "model.h": 16}
-
-
-def test_circles_and_divisions_by_zero_are_refused():
-    for change, words in (
-        ({"model.d_k": {"tie": "model.d_v"}, "model.d_v": {"tie": "model.d_k"}}, "tied to each other in a circle"),
-        ({"model.d_k": {"tie": "model.h / (model.h - model.h)"}}, "a division by zero"),
-        ({"model.d_k": {"tie": "model.h - 8"}}, "which is 0"),
-    ):
-        with pytest.raises(UserError, match=words):
-            with_numbers(Experiment(), change, "here")
 
 
 def study(rows, base=None):

@@ -66,15 +66,6 @@ def test_an_experiment_without_ratios_gets_them(place, capsys):
     assert capsys.readouterr().out.count("2.00 unique and 40.0 training target tokens per parameter") == 2
 
 
-def test_a_scale_twice_is_refused(place):
-    (place / "file.yaml").write_text(TWO_ROWS.replace("WIDTHS", "miniature.width: {values: [32, 32]}"))
-    with pytest.raises(UserError, match=r"file.yaml:7: a miniature.width appears twice"):
-        read_sweep("file.yaml")
-    (place / "file.yaml").write_text(TWO_ROWS.replace("WIDTHS", "miniature.width: {values: [32, wide]}"))
-    with pytest.raises(UserError, match=r"miniature.width='wide': expected a whole number"):
-        read_sweep("file.yaml")
-
-
 @pytest.mark.long
 def test_a_ladder_from_one_command(place, capsys):
     assert main(["sweep", "file.yaml", "--workers", "1", "--trainer.threads", "1"]) == 0
@@ -162,12 +153,6 @@ def test_a_text_too_short_names_the_width_that_it_feeds():
     assert parameters(base(16, 2000, 1), 2000) * 2 <= 310_000 < parameters(base(8, 2000, 1), 2000) * 2
     with pytest.raises(UserError, match="it is too short for any width"):
         hold(base(8, 2000, 1500), Held(), text_of(1000, 2000))
-
-
-def test_a_number_that_follows_may_not_be_another():
-    given = Held(given={"training.warmup": (300, "e.yaml:3")})
-    with pytest.raises(UserError, match=r"e.yaml:3: .* derives training.warmup \(320\): leave training.warmup=300 out"):
-        hold(base(16, 1000, 600), given, text_of(2_100_000, 1000))
 
 
 @pytest.mark.parametrize(("key", "value"), [("miniature.steps", "50"), ("training.lr_factor", "1.0")])
@@ -268,17 +253,6 @@ def test_the_study_keeps_the_number_and_why(tmp_path):
     (line,) = solved_lines(MINIATURE, [SHIPPED[0]])
     assert line == "L-lstm-flops: model.d_ff 140 as trained, for base's flops at 12 tokens per sentence: 0.00 % left"
     assert solved_lines(MINIATURE, [solved]) == [line], "however it was laid on base"
-
-
-def test_what_cannot_be_solved():
-    def refused(change, key, words, base=MINIATURE, **asked):
-        with pytest.raises(UserError, match=words):
-            row(change, key, **asked).on(base)
-
-    refused({"model.tie": "none"}, "model.d_ff", "even with model.d_ff=1 it has more", Experiment(), solve="parameters")
-    refused({}, "training.steps", "does not change its parameters", solve="parameters")
-    refused({"model.d_k": {"tie": "model.d_ff / 32"}}, "model.d_ff", "model.d_k follows model.d_ff", solve="flops")
-    refused({"model.feed_forward": "tests.nowhere.Own"}, "model.d_ff", "only classes that ship", solve="flops")
 
 
 def test_plan_says_what_is_left(tmp_path, monkeypatch, capsys):

@@ -166,24 +166,6 @@ def test_a_file_says_what_follows_what(tmp_path: Path) -> None:
     assert any("2 points of the grid are left out" in line for line in introduction(file, made, 4, 2))
 
 
-@pytest.mark.parametrize(
-    ("word", "other", "why"),
-    [
-        (
-            "model.d_model / model.h}",
-            "model.width / model.h}",
-            r"f.yaml:7: model.d_k.tie=.*unknown field 'model.width'",
-        ),
-        ("{tie: model.d_model / model.h}", "{tie: model.h, values: [1]}", "model.d_k: categorical takes values"),
-        ("model.d_k", "model.positions", "only numbers of a model or training can follow others"),
-        ("{of_base: 1/2}", "{of_base: model.h}", "fields go into tie"),
-    ],
-)
-def test_what_is_not_well_said_is_refused(tmp_path: Path, word: str, other: str, why: str) -> None:
-    with pytest.raises(UserError, match=why):
-        read(tmp_path, FILE.replace("METHOD", "grid").replace(word, other, 1)).space(Experiment())
-
-
 def test_each_trial_has_its_own_value_and_points_that_do_not_come_out_are_left_out() -> None:
     made = tied(based=False)
     found = {tuple(cell.change.values()): made.experiment(cell).model for cell in made.cells()}

@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from lightning_tfm.config import Experiment, Hardware, Model, Training
-from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.registry import OPTIMIZERS, SCHEDULES
@@ -131,11 +130,6 @@ def test_other_schedules_fall_from_the_same_peak_to_nothing(changes, shares):
     )
     assert [rates[step] for step in shares] == pytest.approx([0.0125 * share for share in shares.values()], abs=1e-15)
     assert all(a >= b for a, b in pairwise(rates[99:]))
-
-
-def test_a_warm_up_and_a_fall_that_do_not_fit_are_refused():
-    with pytest.raises(UserError, match=r"a warm-up of 900 steps and a fall of 200 do not fit"):
-        check(Experiment(training=Training(schedule="wsd", steps=1000, warmup=900, average_last=0)))
 
 
 class Cycles(Schedule):
