@@ -246,22 +246,6 @@ def test_a_finished_cell_whose_run_is_gone_is_queued_again(tmp_path: Path, name:
     assert queue.enqueue(cells(1), kept=lambda run: False) == 1
 
 
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("sqlite:///x.db", "SQLite has no row locks"),
-        ("sqlite+pysqlite:///x.db", "SQLite"),
-        ("mysql://x/y", "valid:"),
-        ("redis://x", "valid:"),
-        ("postgresql://nobody@/none?host=/nowhere", "cannot be reached"),
-    ],
-)
-def test_a_storage_that_cannot_be_used_is_refused_in_words(tmp_path: Path, address: str, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        Queue("s", find_storage(address, tmp_path))
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_password_of_a_storage_is_not_printed(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         Queue("s", find_storage("postgresql://me:secret@127.0.0.1:1/x", tmp_path))

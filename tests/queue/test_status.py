@@ -32,6 +32,15 @@ from tests.helpers.studies import FAR, Folder, leave, own_row, record
 from tests.helpers.tiny import in_child
 
 
+def status(root: Path, capsys, *argv: str) -> str:
+    assert main(["status", *argv, "--out", str(root)]) == 0
+    return str(capsys.readouterr().out)
+
+
+def listed(root: Path, capsys) -> list[str]:
+    return [" ".join(line.split()) for line in status(root, capsys).splitlines()]
+
+
 def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Path, capsys) -> None:
     cells = [Cell(f"r{number}", 1, f"{number}".ljust(64, "0"), 1.0) for number in range(3)]
     queue = Queue("s", find_storage("", tmp_path / "studies" / "s"))
@@ -44,28 +53,19 @@ def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Pa
             queue.mark(claim, "record", to_plain(record()))
         assert queue.finish(claim, 2.0)
 
-    def status(*more: str) -> str:
-        assert main(["status", "s", "--out", str(tmp_path), *more]) == 0
-        return capsys.readouterr().out
-
-    (head,) = status().splitlines()
+    (head,) = status(tmp_path, capsys, "s").splitlines()
     assert head.startswith("s: 3 finished, 0 running, 0 waiting, 0 failed")
     for cell in cells[1:]:
         shutil.rmtree(RunFolder(tmp_path, cell.training_hash).path)
-    head, line = status().splitlines()
+    head, line = status(tmp_path, capsys, "s").splitlines()
     assert head.startswith("s: 2 finished, 0 running, 1 waiting, 0 failed")
     assert line == "waiting  r1 seed 1  it was finished, but its folder is gone"
-    found = json.loads(status("--json"))
+    found = json.loads(status(tmp_path, capsys, "s", "--json"))
     assert [cell["state"] for cell in found["cells"]] == ["finished", "waiting", "finished"]
-    assert "1 waiting" in status("--watch")
+    assert "1 waiting" in status(tmp_path, capsys, "s", "--watch")
     save(ablation("s"), tmp_path)
     (line,) = (line for line in listed(tmp_path, capsys) if line.startswith("s "))
     assert " 2 of 3 interrupted" in line, "as the study's own status has it"
-
-
-def listed(root: Path, capsys) -> list[str]:
-    assert main(["status", "--out", str(root)]) == 0
-    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_what_nobody_works_on_any_more_is_interrupted(tmp_path: Path, capsys) -> None:
@@ -79,11 +79,7 @@ def test_what_nobody_works_on_any_more_is_interrupted(tmp_path: Path, capsys) ->
     queue.mark(far, "owner", FAR)
     run = RunFolder(tmp_path, far.cell.training_hash)
 
-    def status(*more: str) -> str:
-        assert main(["status", "s", "--out", str(tmp_path), *more]) == 0
-        return capsys.readouterr().out
-
-    head, running, behind, _ = status().splitlines()
+    head, running, behind, _ = status(tmp_path, capsys, "s").splitlines()
     assert head.startswith("s: 0 finished, 1 running, 1 waiting, 0 failed, 1 interrupted")
     assert running.startswith("running  r1 seed 1 ") and "elsewhere" in running, "of its files nothing is here"
     assert behind.startswith("interrupted  r0 seed 1  process ") and behind.endswith(" is gone")
@@ -93,11 +89,11 @@ def test_what_nobody_works_on_any_more_is_interrupted(tmp_path: Path, capsys) ->
     (run.attempts / "0001.json").write_text(
         json.dumps({"number": 1, "token": "x", "owner": FAR, "time": 1.0, "ended": None})
     )
-    assert "1 running" in status()
+    assert "1 running" in status(tmp_path, capsys, "s")
     os.utime(heard, (1.0, 1.0))
     before = (folder / "journal.log").read_bytes(), sorted(run.path.rglob("*"))
-    assert "0 running, 1 waiting, 0 failed, 2 interrupted" in status()
-    found = json.loads(status("--json"))
+    assert "0 running, 1 waiting, 0 failed, 2 interrupted" in status(tmp_path, capsys, "s")
+    found = json.loads(status(tmp_path, capsys, "s", "--json"))
     assert [cell["state"] for cell in found["cells"]] == ["interrupted", "interrupted", "waiting"]
     assert found["share"] == 0 and listed(tmp_path, capsys)[1].startswith("s table 0 of 3 interrupted 20")
     assert before == ((folder / "journal.log").read_bytes(), sorted(run.path.rglob("*"))), "nothing is written"
@@ -108,8 +104,7 @@ def test_a_table_that_came_without_a_queue_is_told_from_its_records(tmp_path: Pa
     made.fill(made.table("whole", ["base", "A-h1"], [1, 2]))
     assert listed(tmp_path, capsys)[1].startswith("whole table 4 of 4 finished 20")
     made.table("more", ["base", "A-h1"], [1, 2, 3])
-    assert main(["status", "more", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("more: 4 finished, 0 running, 2 waiting, 0 failed, ")
+    assert status(tmp_path, capsys, "more").startswith("more: 4 finished, 0 running, 2 waiting, 0 failed, ")
     assert listed(tmp_path, capsys)[2].startswith("more table 4 of 6 interrupted 20")
 
 
@@ -124,16 +119,12 @@ def test_a_journal_that_was_cut_short_loses_no_cell_that_ran(tmp_path: Path, cap
         link(folder, claim.cell)
         assert queue.finish(claim, 2.0)
 
-    def status() -> str:
-        assert main(["status", "cut", "--out", str(tmp_path)]) == 0
-        return capsys.readouterr().out
-
-    before = status()
+    before = status(tmp_path, capsys, "cut")
     assert before.startswith("cut: 6 finished, 0 running, 0 waiting, 0 failed, best: dev/ppl ")
     journal = folder / JOURNAL
     journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 5])
     assert len(open_queue(tmp_path, "cut", say=lambda text: None).states()) < 6
-    assert status() == before
+    assert status(tmp_path, capsys, "cut") == before
 
 
 def test_a_run_whose_scores_are_damaged_is_not_counted_as_finished(tmp_path: Path, capsys) -> None:
@@ -143,8 +134,7 @@ def test_a_run_whose_scores_are_damaged_is_not_counted_as_finished(tmp_path: Pat
     cell = table.cells()[0]
     scores = RunFolder(tmp_path, cell.training_hash).scores(table.evaluation(cell, tmp_path))
     (scores / "val.json").write_text('{"ppl": 1.5')
-    assert main(["status", "torn", "--out", str(tmp_path)]) == 0
-    head, line = capsys.readouterr().out.splitlines()
+    head, line = status(tmp_path, capsys, "torn").splitlines()
     assert head.startswith("torn: 2 finished, 0 running, 0 waiting, 0 failed, 1 damaged")
     assert line.startswith("damaged  base seed 1  its record cannot be read: not valid JSON")
     assert main(["table", "torn", "--out", str(tmp_path), "--format", "json"]) == 0
@@ -162,8 +152,7 @@ def test_a_study_has_ended_when_nothing_that_failed_will_be_tried_again(tmp_path
     while claim := queue.claim():
         queue.fail(claim, "refused" if claim.cell.row == "base" else "out_of_memory", "it failed")
         states.append(listed(tmp_path, capsys)[1].split()[5])
-        assert main(["status", "t", "--out", str(tmp_path)]) == 0
-        head, *lines = capsys.readouterr().out.splitlines()
+        head, *lines = status(tmp_path, capsys, "t").splitlines()
         assert "2 failed" in head and [line.split()[0] for line in lines] == ["failed", "failed"]
         ahead = sum(state.state == "waiting" for state in queue.states())
         assert sum(line.endswith("; will be tried again") for line in lines) == ahead
@@ -194,11 +183,8 @@ def write_looks(root: Path, name: str, course: Course) -> None:
 
 
 def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
-    def said(*more: str) -> str:
-        assert main(["status", "--out", str(tmp_path), *more]) == 0
-        return capsys.readouterr().out
-
-    assert "no studies in" in said() and "lightning-tfm sweep sweeps/table3.yaml" in said()
+    for words in ("no studies in", "lightning-tfm sweep sweeps/table3.yaml"):
+        assert words in status(tmp_path, capsys)
     rows = [own_row(f"r{n}", {"model.h": 2**n} if n else {}) for n in range(3)]
     names = ("fresh", "half", "whole")
     tables = [save(replace(ablation(name), rows=rows, seeds=[i]), tmp_path) for i, name in enumerate(names, 1)]
@@ -212,12 +198,12 @@ def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
             scored = load(tmp_path, table.name).evaluation(claim.cell, tmp_path)
             leave(RunFolder(tmp_path, claim.cell.training_hash).claim(), evaluation_hash=scored)
             assert queue.finish(claim, 2.0)
-    found = {line.split()[0]: " ".join(line.split()) for line in said().splitlines()}
+    found = {line.split()[0]: " ".join(line.split()) for line in status(tmp_path, capsys).splitlines()}
     assert found["fresh"].startswith("fresh table 0 of 3 waiting 20")
     assert found["half"].startswith("half table 1 of 3 interrupted 20")
     assert found["whole"].startswith("whole table 3 of 3 finished 20")
     assert "0 of 0 unknown" in found["torn"] and "not a study definition" in found["torn"]
-    listed = {study["name"]: study for study in json.loads(said("--json"))}
+    listed = {study["name"]: study for study in json.loads(status(tmp_path, capsys, "--json"))}
     assert listed["whole"]["counts"] == {"finished": 3} and listed["half"]["state"] == "interrupted"
     on_page = Board(tmp_path, every=0).look().studies
     assert all(on_page[name].state == listed[name]["state"] for name in names), "the dashboard says the same"
