@@ -1,5 +1,7 @@
 """What people read of studies is what it was; a change on purpose is written anew and shows in the diff."""
 
+import csv
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -53,3 +55,40 @@ def test_no_text_of_a_made_up_study_is_wider_than_its_terminal():
         width = int(found[0]) if (found := re.findall(r"\d+", path.stem)) else 80
         assert max(map(len, path.read_text().splitlines())) <= width, path
     assert len(texts) > 30
+
+
+def kept(pattern: str) -> list[Path]:
+    found = sorted(HERE.glob(f"**/{pattern}"))
+    assert len(found) > 2
+    return found
+
+
+@pytest.mark.parametrize(("pattern", "bar"), [("*.md", r"(?<!\\)\|"), ("*.tex", r"(?<!\\)&")])
+def test_every_table_has_as_many_cells_in_each_of_its_rows(pattern, bar):
+    """Of Markdown a table ends at what is no row; of LaTeX heads that span columns are left out."""
+    for path in kept(pattern):
+        text = path.read_text()
+        if pattern == "*.tex":
+            tables = [
+                [line for line in part.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+                for part in re.findall(r"\\begin\{tabular\}(.*?)\\end\{tabular\}", text, re.DOTALL)
+            ]
+        else:
+            tables = [part.splitlines() for part in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)]
+        assert all(len({len(re.findall(bar, row)) for row in rows}) <= 1 for rows in tables), path
+
+
+def test_csv_and_json_hold_the_same_numbers_of_a_study():
+    """That they are the right ones: tests/report."""
+    for path in [*kept("report.json"), *kept("made/*/reference.json")]:
+        rows = {row["row"]: row for row in json.loads(path.read_bytes())["rows"]}
+        lines = {line["row"]: line for line in csv.DictReader(path.with_suffix(".csv").read_text().splitlines())}
+        assert lines.keys() == rows.keys(), path
+        for name, row in rows.items():
+            for metric in ("ppl", "bleu", "nll per word"):
+                scores = row.get(metric) or {}
+                known = {f"{metric} mean": scores.get("mean")}
+                for part in ("estimate", "lower", "upper", "p", "holm", "verdict"):
+                    known[f"{metric} difference {part}"] = (scores.get("difference") or {}).get(part)
+                for head, value in known.items():
+                    assert lines[name].get(head, "") == ("" if value is None else str(value)), (path, name, head)

@@ -1,6 +1,6 @@
 """Views of studies that nobody trained: what the report says of every kind of row, cell and analysis.
 
-They stand here for the wording; tests/report asserts numbers. Sentences of the corpus are left out.
+They stand here for wording and formats; tests/report asserts numbers. Sentences of the corpus are left out.
 """
 
 import json
@@ -210,7 +210,20 @@ def beyond(root: Path) -> Long:
     return made
 
 
-STUDIES = {made.__name__: made for made in (own, paper, one_seed, looks, pieces, grid, tuned, beyond)}
+def fast(root: Path) -> Generator:
+    """Curves as they end in the scores: of A-h1 twice as fast as base, of `big` by another schedule."""
+    made, slope = Generator(root, ["base", "A-h1", "C-N4", "big"], FIVE), 0.2 / math.log(2)
+    for row in made.study.rows:
+        for seed in made.study.seeds:
+            folder = made.write(row, seed, {"A-h1": -0.2, "C-N4": 0.1, "big": -0.1}.get(row.name, 0.0))
+            scored = json.loads(folder.result.read_bytes())["scores"]["dev"]["ppl"]
+            end = {"big": 300}.get(row.name, 100)
+            course = [{"step": s, "dev_ppl": scored * (end / s) ** slope} for s in (end // 4, end // 2, end)]
+            write_lines(folder.metrics, course)
+    return made
+
+
+STUDIES = {made.__name__: made for made in (own, paper, one_seed, looks, pieces, grid, tuned, beyond, fast)}
 REFERENCES = {"own": "pre", "pieces": "small", "paper": "C-N2"}
 
 
@@ -221,13 +234,14 @@ def study_views(name: str, root: Path) -> Iterator[tuple[str, str]]:
     yield "table.txt", render_table(table, "text", 80)
     yield "table.md", render_table(table, "markdown")
     yield "report.txt", f"{render_table(report.summary, 'text', 80)}\n{to_words(report.summary, 80)}"
-    for kind, end in {"markdown": "md", "csv": "csv", "latex": "tex"}.items():
+    for kind, end in {"markdown": "md", "csv": "csv", "json": "json", "latex": "tex"}.items():
         yield f"report.{end}", report.render(kind)
     yield "page.txt", visible(report.render("html", texts=False))
     if name in REFERENCES:
         against = make("made", root, REFERENCES[name])
         yield "reference.txt", render_table(against.summary, "text", 80)
-        yield "reference.md", against.render("markdown")
+        for kind, end in {"markdown": "md", "csv": "csv", "json": "json"}.items():
+            yield f"reference.{end}", against.render(kind)
         yield "reference.page.txt", visible(against.render("html", texts=False))
 
 
@@ -284,7 +298,7 @@ def across_views(root: Path) -> Iterator[tuple[str, str]]:
     studies = [make(name, root) for name in ("one", "other", "small", "large")]
     analyses["pool"] = meta_analysis(studies, {"one": "a", "other": "a", "small": "b", "large": "b"})
     for name, found in analyses.items():
-        for kind, end in {"text": "txt", "markdown": "md", "csv": "csv", "latex": "tex"}.items():
+        for kind, end in {"text": "txt", "markdown": "md", "csv": "csv", "json": "json", "latex": "tex"}.items():
             yield f"{name}.{end}", render(found, kind)
         yield f"{name}.page.txt", visible(render(found, "html"))
 

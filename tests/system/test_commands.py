@@ -18,20 +18,21 @@ from tests.helpers.calling import Call, begin, call
 from tests.helpers.tiny import miniature, write_corpus
 from tests.helpers.waiting import wait_for
 
-SWEEP = """name: tiny
+SWEEP = """name: %s
 method: grid
 parameters:
-  row: {values: [base, D-Pdrop0.0, E-learned]}
-  seed: {values: [1]}
-command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]
+  row: {values: [%s]}
+  seed: {values: [%d]}
+command: [lightning-tfm, fit, %s"${args}"]
 """
+MINIATURE = "--config, experiments/miniature.yaml, "
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     """A results folder with a finished study of three rows."""
     folder = tmp_path_factory.mktemp("study")
-    (folder / "tiny.yaml").write_text(SWEEP)
+    (folder / "tiny.yaml").write_text(SWEEP % ("tiny", "base, D-Pdrop0.0, E-learned", 1, MINIATURE))
     done = call("sweep", str(folder / "tiny.yaml"), *miniature(folder), "--out", str(folder), "--workers", "2")
     assert "E-learned" in done.out and "–" not in done.out
     report = folder / "studies" / "tiny" / "report.html"
@@ -103,12 +104,6 @@ def test_a_study_that_scores_otherwise_scores_finished_runs_anew_and_trains_noth
     assert sorted(float(line.split(",")[place]) for line in runs[1:]) == bleu
 
 
-def test_translate_keeps_the_lines_apart(out):
-    folder = next(out.glob("runs/*"))
-    done = call("translate", str(folder), "--evaluation.extra_len", "3", given="one two\n\nthree\n")
-    assert len(done.out.split("\n")) == 4 and done.out.split("\n")[1] == ""
-
-
 def test_runs_and_doctor(out):
     listed = call("runs", "list", "--out", str(out)).out
     assert listed.count("finished") == len(results(out)) and "tiny/base/1" in listed
@@ -151,20 +146,13 @@ SIZES |= {
 }
 SIZES |= {"model.positions": held.NAME}
 SIZES |= {"evaluation.extra_len": 4, "trainer.log_every": 10, "trainer.threads": 1, "trainer.accelerator": "cpu"}
-BOTH = """name: both
-method: grid
-parameters:
-  row: {values: [base]}
-  seed: {values: [1]}
-command: [lightning-tfm, fit, "${args}"]
-"""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", ["fit", "sweep"])
 def test_one_run_is_trained_once(tmp_path: Path, forks, first: str, monkeypatch) -> None:
     monkeypatch.setenv(held.VARIABLE, str(tmp_path / "go"))
-    (tmp_path / "both.yaml").write_text(BOTH)
+    (tmp_path / "both.yaml").write_text(SWEEP % ("both", "base", 1, ""))
     out, text = tmp_path / "out", write_corpus(tmp_path / "text")
     options = [f"--{k}={v}" for k, v in (SIZES | {"data.folder": str(text), "out": str(out)}).items()]
     commands = {"fit": ["fit", "--seed=1"], "sweep": ["sweep", str(tmp_path / "both.yaml"), "--workers=1"]}
@@ -194,13 +182,7 @@ def test_one_run_is_trained_once(tmp_path: Path, forks, first: str, monkeypatch)
     assert "base" in said["sweep"] and "1 of 1" in (out / "studies" / "both" / "report.html").read_text()
 
 
-AUTO_SWEEP = """name: tiny
-method: grid
-parameters:
-  row: {values: [base, E-learned]}
-  seed: {values: [7]}
-command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]
-"""
+AUTO_SWEEP = SWEEP % ("tiny", "base, E-learned", 7, MINIATURE)
 AUTO = ["--seeds", "auto", "--first-seeds", "2", "--max-seeds", "3", "--workers", "2"]
 
 

@@ -164,41 +164,33 @@ def test_one_process_killed(corpus, unbroken, tmp_path, forks, moment):
 NO_ONEDNN = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 
 
-@pytest.mark.long
-def test_one_stack_killed(corpus, tmp_path_factory, tmp_path, forks):
-    whole, e = tmp_path_factory.mktemp("stack"), make(corpus, model__stack="prefix", model__P_attention=0.1)
-    code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
-    assert code == 0
-    same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("half a checkpoint", 2)), expected)
+HALF, LSTM, T5 = (
+    Strike("half a checkpoint", 2),
+    {"model__layer": "lstm"},
+    {"model__positions": "t5", "model__P_attention": 0.1},
+)
+LONG = pytest.mark.long
+KINDS = {
+    "a language model": pytest.param(LINES, HALF, "torch"),
+    "one stack": pytest.param({"model__stack": "prefix", "model__P_attention": 0.1}, HALF, "torch", marks=LONG),
+    "modern": pytest.param(MODERN, Strike("forward", 15), "torch", marks=LONG),
+    "modern, oneDNN": pytest.param(MODERN, Strike("forward", 15), "onednn", marks=(LONG, NO_ONEDNN)),
+    "lstm": pytest.param(LSTM, Strike("update", 11), "torch", marks=LONG),
+    "t5": pytest.param(T5, Strike("update", 11), "torch", marks=LONG),
+}
 
 
-def test_a_language_model_killed(tmp_path_factory, tmp_path, forks):
-    whole = tmp_path_factory.mktemp("lines")
-    e = make(write_lines(whole / "text").parent, **LINES)
-    code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
-    assert code == 0
-    same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("half a checkpoint", 2)), expected)
+@pytest.mark.parametrize(("change", "strike", "products"), KINDS.values(), ids=KINDS)
+def test_a_run_of_another_kind_killed(corpus, tmp_path_factory, tmp_path, forks, change, strike, products):
+    """Muon's momentum and AdamW's moments come back from the checkpoint; oneDNN's sums are the same every time.
 
-
-@pytest.mark.long
-@pytest.mark.parametrize("products", ["torch", pytest.param("onednn", marks=NO_ONEDNN)])
-def test_a_modern_run_killed(corpus, tmp_path_factory, tmp_path, forks, products):
-    """Muon's momentum and AdamW's moments come back from the checkpoint; oneDNN's sums are the same every time."""
-    whole, e = tmp_path_factory.mktemp("modern"), make(corpus, **MODERN)
-    hardware = Hardware(products=products, **HARDWARE)
+    Every layer type is stopped and resumed within a process in tests/training/test_dropout.py.
+    """
+    whole, hardware = tmp_path_factory.mktemp("whole"), Hardware(products=products, **HARDWARE)
+    e = make(write_lines(whole / "text").parent if change is LINES else corpus, **change)
     code, expected = in_child(attempt, e, whole, hardware)
     assert code == 0
-    same(kill_and_finish(forks, e, tmp_path, hardware, Strike("forward", 15)), expected)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("change", [{"model__layer": "lstm"}, {"model__positions": "t5", "model__P_attention": 0.1}])
-def test_a_run_of_another_type_killed(corpus, tmp_path_factory, tmp_path, forks, change):
-    """Every type is stopped and resumed within a process in tests/training/test_dropout.py."""
-    whole, e = tmp_path_factory.mktemp("type"), make(corpus, **change)
-    code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
-    assert code == 0
-    same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("update", 11)), expected)
+    same(kill_and_finish(forks, e, tmp_path, hardware, strike), expected)
 
 
 def test_a_rank_of_two_killed(corpus, unbroken, tmp_path, forks):

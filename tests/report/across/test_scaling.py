@@ -1,7 +1,5 @@
 """Rows over scales and over corpora: the rules where their truth is known, and every format."""
 
-import csv
-import io
 import json
 import math
 import re
@@ -107,12 +105,9 @@ def test_a_ladder_by_the_command(scales, capsys):
     assert rows["C-N2"]["paper"] == pytest.approx(math.log(6.11 / 4.92))
     assert 0 < rows["C-N2"]["prediction"] < 0.2
     assert rows["C-N2"]["prediction lower"] < rows["C-N2"]["prediction"] < rows["C-N2"]["prediction upper"]
-    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(said("csv")))}
-    assert float(lines["C-N2"]["prediction"]) == rows["C-N2"]["prediction"], "words: tests/golden/made/across"
     near = json.loads(said("json", "--target", "0.001"))["rows"][0]["prediction"]
     assert near != rows["A-h1"]["prediction"]
-    assert all(f"{100 * math.expm1(rows['C-N2']['prediction']):+.1f}" in said(kind) for kind in ("text", "latex"))
-    page = said("html")
+    page = said("html")  # other formats: tests/golden/made/across
     headline = "No dropout changes sign; a third of the depth shrinks from "
     assert page.index(headline) < page.index("<h2") < page.index('class="series marked bad"') < page.index("<table")
     assert page.count("no dropout, changes sign</text>") == 1, "on screens"
@@ -258,6 +253,7 @@ def pooled(root, kinds=None):
 
 
 def test_words_are_over_corpora(texts):
+    """In every format: tests/golden/made/across."""
     found = pooled(texts)
     rows = {line["row"]: line for line in found.data if line["metric"] == "ppl"}
     assert list(rows) == ["A-h1", "A-h4"]
@@ -292,22 +288,6 @@ def test_a_family_is_held_out_together(texts):
     families, inside, _ = held_out(reports, "ppl", {"s0": "a", "s1": "b", "s2": "c", "s3": "a"})
     assert (families, len(inside)) == (["b", "c"], 4), "without both of a family, two studies are left"
     assert held_out(reports, "ppl", {"s0": "a", "s1": "a", "s2": "b", "s3": "b"}) == ([], [], [])
-
-
-def test_a_pool_for_programs(texts, capsys):
-    """What people read of it: tests/golden/made/across."""
-    studies = [f"s{k}" for k in range(4)]
-
-    def said(kind):
-        assert main(["meta-analysis", *studies, "--out", str(texts), "--format", kind, "--to", "-"]) == 0
-        return capsys.readouterr().out
-
-    plain = json.loads(said("json"))
-    first = plain["rows"][0]
-    assert first["row"] == "A-h1" and plain["families"] == {"s0": studies}, "all of one corpus and folder"
-    lines = list(csv.DictReader(io.StringIO(said("csv"))))
-    assert len(lines) == 4 and float(lines[0]["estimate"]) == first["estimate"]
-    assert all(f"{100 * math.expm1(first['estimate']):+.1f}" in said(kind) for kind in ("text", "latex", "html"))
 
 
 def test_fewer_than_three_studies_say_nothing_of_an_unseen_one(texts):

@@ -1,7 +1,5 @@
 """Compute multipliers from curves: exact on curves that are straight in the logarithm of the step."""
 
-import csv
-import io
 import json
 import math
 from dataclasses import replace
@@ -16,10 +14,9 @@ from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.row import Multiplier
 from lightning_tfm.report.study_report import make, render_table, write_table
 from lightning_tfm.report.tables.extra_columns import FACTS
-from lightning_tfm.report.tables.main_table import table_lines as lines_of
-from lightning_tfm.report.tables.paper_table import paper_latex
 from lightning_tfm.study.rows import load_rows
-from tests.helpers.studies import Generator, own_row, write_lines
+from tests.golden.synthetic import fast
+from tests.helpers.studies import Generator, own_row
 
 ROOT = Path(__file__).parents[3]
 
@@ -102,50 +99,21 @@ def test_flops_are_steps_times_their_price():
 
 @pytest.fixture
 def study(tmp_path):
-    """Curves as they end in the scores: of A-h1 twice as fast as base, of `big` by another schedule."""
-    made, slope = Generator(tmp_path, ["base", "A-h1", "C-N4", "big"], [1, 2]), 0.2 / math.log(2)
-    for row in made.study.rows:
-        for seed in made.study.seeds:
-            folder = made.write(row, seed, {"A-h1": -0.2, "C-N4": 0.1, "big": -0.1}.get(row.name, 0.0))
-            scored = json.loads(folder.result.read_bytes())["scores"]["dev"]["ppl"]
-            end = {"big": 300}.get(row.name, 100)
-            course = [{"step": s, "dev_ppl": scored * (end / s) ** slope} for s in (end // 4, end // 2, end)]
-            write_lines(folder.metrics, course)
-    return made
+    return fast(tmp_path)
 
 
-def test_every_view_has_it(study, tmp_path):
-    report = make("made", tmp_path)
-    rows = {row.name: row for row in report.summary.rows}
-    expected = math.exp((rows["base"].ppl.difference or rows["A-h1"].ppl.difference).estimate * -math.log(2) / 0.2)
+def test_a_row_s_worth_is_that_of_its_difference_on_base_s_curve(study, tmp_path):
+    """How it is shown: tests/golden/made/fast."""
+    summary = make("made", tmp_path).summary
+    rows = {row.name: row for row in summary.rows}
     worth = rows["A-h1"].worth
-    assert worth.estimate == pytest.approx(expected) and worth.lower < worth.estimate < worth.upper
+    assert worth.estimate == pytest.approx(math.exp(rows["A-h1"].ppl.difference.estimate * -math.log(2) / 0.2))
+    assert worth.lower < worth.estimate < worth.upper
     assert rows["base"].worth is None and rows["big"].worth.marked and not worth.marked
     price = rows["base"].flops / rows["C-N4"].flops
     assert rows["C-N4"].worth_flops.estimate == pytest.approx(rows["C-N4"].worth.estimate * price)
-    printed = str(worth)
-    assert printed in report.render("markdown") and printed in report.render("html")
-    assert printed in paper_latex(report.summary)
-    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(report.render("csv")))}
-    assert float(lines["A-h1"]["worth"]) == worth.estimate and float(lines["A-h1"]["worth upper"]) == worth.upper
-    assert lines["base"]["worth"] == "" and float(lines["C-N4"]["worth flops"]) > 0
-    plain = {row["row"]: row for row in json.loads(report.render("json"))["rows"]}
-    assert plain["A-h1"]["worth"]["lower"] == worth.lower and "worth" not in plain["base"]
-    line = lines_of(report.summary)[1]
-    assert line["worth upper"] == worth.upper and line["worth flops"]
-    assert any("another schedule" in note for note in report.summary.analyses["worth"])
-
-
-def test_a_table_without_tests_has_the_estimate(study, tmp_path):
-    table = write_table(read_cells(study.study, tmp_path))
-    worth = {row.name: row.worth for row in table.rows}
-    assert worth["A-h1"].estimate > 1 and worth["A-h1"].lower is None
-    assert f" {worth['A-h1']} " in render_table(table, "text", 120) and "compute:" in render_table(table, "text", 120)
-    assert f"| {worth['A-h1']} |" in render_table(table, "markdown")
-    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(render_table(table, "csv")))}
-    assert float(lines["A-h1"]["worth"]) == worth["A-h1"].estimate
-    rows = {row["row"]: row for row in json.loads(render_table(table, "json"))["rows"]}
-    assert rows["A-h1"]["worth"]["estimate"] == worth["A-h1"].estimate and "worth" not in rows["base"]
+    without = {row.name: row.worth for row in write_table(read_cells(study.study, tmp_path)).rows}
+    assert without["A-h1"] == replace(worth, lower=None, upper=None)
 
 
 def test_rows_without_curves_have_no_column(generator, tmp_path):

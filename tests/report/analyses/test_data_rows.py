@@ -1,6 +1,5 @@
 """Rows with other pieces or less text: compared by nll per reference word and BLEU, never by perplexity per piece."""
 
-import csv
 import json
 import math
 import re
@@ -17,7 +16,7 @@ from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.prepare_data_rows import raw_fingerprint, rows_data
 from lightning_tfm.report.records import read_cells
-from lightning_tfm.report.study_report import make, render_table, table_without_tests, write_table
+from lightning_tfm.report.study_report import make, render_table, write_table
 from lightning_tfm.study.rows import load_rows
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import from_plain, load_as, save
@@ -94,20 +93,10 @@ def test_the_same_pieces_give_the_same_numbers_by_word_as_by_piece(report):
     assert len(ratio) == 1
 
 
-def test_programs_and_pictures_have_them(report, made):
-    """What people read: tests/golden/made/pieces."""
-    heads, first, *_ = csv.reader(report.render("csv").splitlines())
-    assert float(first[heads.index("nll per word mean")]) == pytest.approx(rows_of(report)["base"].word.mean)
-    small = list(csv.DictReader(report.render("csv").splitlines()))[1]
-    assert small["nll per word difference verdict"] == "worse" and small["ppl difference verdict"] == "not comparable"
-    found, plain = (
-        json.loads(report.render("json")),
-        json.loads(render_table(table_without_tests(made.study, made.root), "json")),
-    )
-    assert found["other pieces"] == plain["other pieces"] == ["small", "less"]
-    assert found["rows"][1]["nll per word"]["difference"]["verdict"] == "worse"
+def test_pictures_of_perplexity_leave_them_out(report):
+    """What people and programs read: tests/golden/made/pieces."""
     drawn = set(re.findall(r'class="series [^"]*" data-row="(\w+)"', report.render("html")))
-    assert "small" not in drawn and "wide" in drawn, "pictures of perplexity leave them out"
+    assert "small" not in drawn and "wide" in drawn
 
 
 def test_factors_of_the_data_are_compared_by_words(tmp_path):
@@ -122,13 +111,6 @@ def test_factors_of_the_data_are_compared_by_words(tmp_path):
     assert cross.estimate == pytest.approx(cells["both"] - cells["wide"] - cells["small"] + cells["base"], abs=1e-6)
     assert cross.lower < cross.estimate < cross.upper and cross.p < 0.05
     assert "Dev nll per word by vocab_size and" in report.render("html")
-
-
-def test_another_reference_turns_it_round(made):
-    report = make("made", made.root, "small")
-    rows = rows_of(report)
-    assert report.summary.foreign == ["base", "less", "whole", "wide"]
-    assert rows["base"].ppl.difference.verdict == "not comparable" and rows["base"].word.difference.verdict == "better"
 
 
 def test_beside_perplexity_in_a_table_of_one_vocabulary_and_blank_in_old_records(tmp_path):

@@ -12,7 +12,7 @@ from lightning_tfm.queue.row_tuning import Tuning, best_value, variants
 from lightning_tfm.report import selection_error
 from lightning_tfm.report.analyses.row_tuning import notes
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
-from lightning_tfm.report.study_report import make, render_table, table_without_tests
+from lightning_tfm.report.study_report import make
 from lightning_tfm.study.row_tuning import TunedRow, TuningSummary
 from lightning_tfm.study.rows import all_rows
 from tests.golden.synthetic import TUNING
@@ -23,17 +23,6 @@ from tests.helpers.studies import Generator
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     return tuned_study(tmp_path_factory.mktemp("tuned"), [1, 2])
-
-
-def test_programs_have_the_values_that_rows_took(made):
-    """What people read: tests/golden/made/tuned."""
-    report = make("made", made.root)
-    heads, *lines = report.render("csv").splitlines()
-    where = heads.split(",").index("best training.lr_factor")
-    assert [line.split(",")[where] for line in lines] == ["1.0", "0.5", "1.0", ""]  # E-learned joined later
-    found = json.loads(report.render("json"))["tuning"]
-    assert found["runs"] == 9 and found["rows"][1]["value"] == 0.5 and found["rows"][1]["ppl"]["1.0"] == 5.25
-    assert json.loads(render_table(table_without_tests(made.study, made.root), "json"))["tuning"]["flops"] == 3.5e12
 
 
 def test_a_study_that_was_not_tuned_says_nothing_and_a_broken_record_is_named(made, tmp_path):

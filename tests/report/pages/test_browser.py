@@ -11,6 +11,7 @@ from lightning_tfm.report import archive
 from lightning_tfm.report.searches import search_report as search
 from lightning_tfm.report.study_report import make
 from lightning_tfm.study.rows import all_rows
+from tests.helpers.browser import axe_violations, in_page
 from tests.helpers.calling import ROOT
 from tests.helpers.studies import Generator, write_search
 from tests.helpers.waiting import wait_for
@@ -358,17 +359,6 @@ def test_on_paper_a_head_stays_with_what_it_heads(any_page):
     assert sizes[0] == (595, 842) and set(sizes) == {(595, 842), (842, 595)}, "the main table's pages lie across"
 
 
-ENDS = """() => [...document.querySelectorAll('#section-curves svg:not(details *)')]
-  .filter(e => e.clientWidth).map(svg => {
-  const box = svg.getBoundingClientRect(), ends = [];
-  for (const e of svg.querySelectorAll('text.end')) ends.push(e.getBoundingClientRect());
-  ends.sort((a, b) => a.top - b.top);
-  const near = ends.slice(1).map((e, i) => (e.bottom - ends[i].bottom) / e.height);
-  const named = svg.querySelectorAll('g:has(> text.end)').length;
-  return [named, Math.max(...ends.map(e => e.right - box.right)), Math.min(...near)];
-})"""
-
-
 @pytest.mark.parametrize(("width", "media"), [(400, "screen"), (768, "screen"), (1280, "screen"), (703, "print")])
 def test_names_at_the_ends_of_curves_are_whole_and_cover_no_other(browser, tmp_path, width, media):
     few = Generator(tmp_path, ["base", "A-h1", "B-dk16", "C-N4", "C-dff1024", "C-dff4096", "D-eps0.0"], [1, 2])
@@ -378,36 +368,21 @@ def test_names_at_the_ends_of_curves_are_whole_and_cover_no_other(browser, tmp_p
     for page in opened(browser, file):
         page.emulate_media(media=media)
         page.set_viewport_size({"width": width, "height": 900})
-        ((count, beyond, near),) = page.evaluate(ENDS)
+        ((count, beyond, near),) = page.evaluate(in_page("line_ends"))
         assert count == 6 and beyond <= 0 and near > 0.7
-
-
-LETTERS = """() => [...document.querySelectorAll('body *')].filter(e => {
-  const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-  if (!own || !e.getClientRects().length || !e.getBoundingClientRect().width) return false;
-  const drawn = e.closest('svg') && e.getScreenCTM ? Math.hypot(e.getScreenCTM().a, e.getScreenCTM().b) : 1;
-  return parseFloat(getComputedStyle(e).fontSize) * drawn < 9;
-}).map(e => e.outerHTML.slice(0, 200))"""
 
 
 @pytest.mark.parametrize("width", [400, 768, 1280, 1920])
 def test_no_letter_is_below_nine_pixels(any_page, width):
     any_page.set_viewport_size({"width": width, "height": 900})
-    assert any_page.evaluate(LETTERS) == []
+    assert any_page.evaluate(in_page("small_letters")) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_to_mend(any_page, scheme):
     any_page.emulate_media(color_scheme=scheme)
     any_page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-    asked = {"runOnly": {"type": "tag", "values": tags}, "resultTypes": ["violations", "passes"]}
-    found = Axe().run(any_page, options=asked).response
-    said = [
-        f"{v['id']} ({v['impact']}): {v['nodes'][0]['html'][:200]} ({len(v['nodes'])})" for v in found["violations"]
-    ]
-    assert said == []
-    assert {"color-contrast", "label", "region", "svg-img-alt"} <= {one["id"] for one in found["passes"]}
+    assert axe_violations(any_page, "label", "svg-img-alt") == []
 
 
 def test_axe_would_see_a_fault(page):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from dataclasses import replace
 
 import pytest
@@ -83,6 +82,7 @@ def test_a_row_rejected_at_any_look_stays_rejected():
 
 
 def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
+    """How it is said: tests/golden/made/looks."""
     made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
     made.write_all({"A-h1": 0.2})
     fixed = make("made", made.root).summary
@@ -96,15 +96,6 @@ def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
     assert after.p == pytest.approx(2 * before.p)
     assert after.upper - after.lower > before.upper - before.lower
     assert looked.interval_level == pytest.approx(0.975)
-    report = make("made", made.root)
-    for kind in ("html", "markdown", "latex"):
-        told, plain = (
-            one.render(kind).replace("&nbsp;", " ").replace("\\,\\%", " %")
-            for one in (report, replace(report, summary=fixed))
-        )
-        assert "1 of at most 4 interim analyses" in told and "97.5 %" in told, kind
-        assert not re.findall(r"marginal 95 %|[^.]*Δ[^.]* 95 %|with 95 % intervals|to base, 95 %", told), kind
-        assert "marginal 95 %" in plain and "looks" not in plain.partition("<script")[0], kind
 
 
 def test_a_broken_record_of_looks_is_named(tmp_path):

@@ -49,22 +49,6 @@ def lines_of(text):
     ]
 
 
-def test_change_spread_verdict_and_the_papers_numbers(report):
-    text = paper_latex(report)
-    _, heads, base, h1, n2, learned, mine = lines_of(text)
-    assert heads[0] == "row" and heads[-2:] == ["paper", r"$n$ \\"] and heads.count("paper") == 3
-    row = next(r for r in report.rows if r.name == "C-N2")
-    ppl, d = row.ppl, row.ppl.difference
-    assert rf"\textbf{{{ppl.mean:.2f}}}\,$\pm$\,{ppl.sd:.1f}" in n2, "the least perplexity is bold"
-    assert sum(r"\textbf" in cell for line in (base, h1, n2, learned, mine) for cell in line) == 2, "one in a metric"
-    shown = d.percent
-    up, down = shown.upper - shown.estimate, shown.estimate - shown.lower
-    assert f"${shown.estimate:+.1f}^{{+{up:.1f}}}_{{-{down:.1f}}}$" in n2 and "$N$~2 (1)" in n2
-    assert r"$\triangleright$" in h1 and r"$\times$" in n2 and r"$\triangleright$ same direction" in text
-    assert "5.29" in h1 and "4.92" in base and not any(mark in learned for mark in (r"$\circ$", r"$\bullet$"))
-    assert r"\label{tab:m_1}" in text and r"\caption{Ablations of m\_1" in text
-
-
 def test_what_can_be_asked_for(report):
     bare = paper_latex(report, Layout(tests="none", paper=False, caption="Mine.", label="tab:mine"))
     assert r"\caption{Mine.}" in bare and r"\label{tab:mine}" in bare and "5.29" not in bare
@@ -134,12 +118,6 @@ def test_published_studies_fit_the_page(name, tmp_path):
         assert r"\label{tab:norm-effects}" in heads and "\nrow &" not in heads
     if name == "parsing":
         assert heads.count("exact (dev)") == len(TESTS) and r"More metrics of Table~\ref{tab:parsing}." in heads
-
-
-def test_a_caption_explains_no_marks_where_there_are_none(generator):
-    one = generator(["base", "A-h1"], [1])
-    one.write_all()
-    assert "Benjamini" not in paper_latex(make("made", one.root).summary, Layout(tests="verdict"))
 
 
 def test_a_caption_has_at_most_three_lines_and_the_rest_stands_below(report):

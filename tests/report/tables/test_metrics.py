@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
 from lightning_tfm.sums import KEY, signed
 from tests.helpers.studies import Generator
+from tests.helpers.tables import read_tables
 
 KINDS = ("markdown", "csv", "json", "latex")
 
@@ -236,48 +238,16 @@ def test_a_class_of_the_user_s_own_is_a_metric_in_every_format_with_tests(root, 
     assert without == old and f"metric '{name}': cannot import it" in capsys.readouterr().err
 
 
-GIVEN = {
-    "a half": "[[0.5, 1] for _ in hypotheses]",
-    "a word": "[['a', 1] for _ in hypotheses]",
-    "three of two": "[[1, 2, 3] for _ in hypotheses]",
-    "a line too few": "[[1, 2] for _ in hypotheses[1:]]",
-    "no number": "[[float('nan'), 2] for _ in hypotheses]",
-    "division by zero": "[[1 // 0, 2] for _ in hypotheses]",
-    "sums of zero": "[[0, 0] for _ in hypotheses]",
-}
-SCORES = {
-    "one row only": ("sums_X[..., 0] / sums_X[..., 1]", "sums_X[0] / sums_X[1]"),
-    "a single number": ("sums_X[..., 0] / sums_X[..., 1]", "float(sums_X.sum())"),
-}
-SCORES |= {"not static": ("@staticmethod\n    def score(sums_X)", "def score(self, sums_X)")}
-SCORES |= {
-    "an earlier name": ("digits = 2", "fine = 2"),
-    "no width": ("WIDTH = 2", ""),
-    "text for digits": ("digits = 2", "digits = '2'"),
-}
-SAYS = {
-    "a half": "counts.. gives .*whole numbers are wanted",
-    "three of two": r"\[5, 3\]: \[5 lines, WIDTH=2\]",
-    "a line too few": r"\[4, 2\]: \[5 lines, WIDTH=2\]",
-}
-SAYS |= {"division by zero": r"ZeroDivisionError.*own_counts.py:16", "sums of zero": "gives nan"}
-SAYS |= {
-    "not static": "as a static method",
-    "no width": "define WIDTH",
-    "an earlier name": "its trait `fine` is now called difference_digits",
-    "text for digits": "digits='2' has another type",
-}
+COUNTS = "[[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]"
+REFUSED = {name: more for name, *more in read_tables(Path(__file__).with_name("wrong_metrics.txt"))["refused"]}
 
 
-@pytest.mark.parametrize("wrong", [*GIVEN, *SCORES])
-def test_a_class_whose_numbers_cannot_be_summed_is_refused_before_they_are_kept(wrong, own_class):
-    source = OWN.replace(
-        "[[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]",
-        GIVEN.get(wrong, "[[1, 2] for _ in pairs]"),
-    )
-    own_class("own_counts", source.replace(*SCORES.get(wrong, ("", ""))))
+@pytest.mark.parametrize(("part", "instead", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_class_whose_numbers_cannot_be_summed_is_refused_before_they_are_kept(part, instead, said, own_class):
+    counts = instead if part == "COUNTS" else "[[1, 2] for _ in pairs]"
+    own_class("own_counts", OWN.replace(COUNTS, counts).replace(part, instead))
     texts = [f"a b {i}" for i in range(5)]
-    with pytest.raises(UserError, match=f"metric 'own_counts:Words'.*{SAYS.get(wrong, '')}"):
+    with pytest.raises(UserError, match=f"metric 'own_counts:Words'.*{said}"):
         corpus_scores(Evaluation(metrics="own_counts:Words"), texts, texts)
 
 
@@ -307,9 +277,8 @@ def test_a_logarithm_is_what_is_resampled_where_one_is_tested_and_a_label_is_har
 def test_scores_without_a_finite_value_are_not_tested_and_disturb_no_other(root, made, own_class):
     """The logarithm of 0; sums that are 0 in some resampled texts."""
     before = plain(make("made", made.root).summary)
-    counts = "[[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]"
-    nothing = LOG.replace(counts, "[[1, 1] for _ in pairs]").replace("Wrong(", "Nothing(")
-    rare = OWN.replace(counts, "[[pair == pairs[7], pair == pairs[7]] for pair in pairs]").replace("Words(", "Rare(")
+    nothing = LOG.replace(COUNTS, "[[1, 1] for _ in pairs]").replace("Wrong(", "Nothing(")
+    rare = OWN.replace(COUNTS, "[[pair == pairs[7], pair == pairs[7]] for pair in pairs]").replace("Words(", "Rare(")
     own_class("own_zero", nothing + rare)
     names = ["own_zero:Nothing", "own_zero:Rare"]
     printed(root, "validate", "made", *(word for name in names for word in ("--add", name)))

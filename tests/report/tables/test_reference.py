@@ -16,9 +16,8 @@ from lightning_tfm.queue.time_estimate import text as planned
 from lightning_tfm.report.build_summary import summarise
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.sequential import next_course
-from lightning_tfm.report.study_report import make, reference_row, render_table, table_without_tests, write_table
-from lightning_tfm.report.tables.main_table import table_lines
-from lightning_tfm.study.rows import Paper, all_rows
+from lightning_tfm.report.study_report import make, reference_row, render_table, write_table
+from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study_file import save
 from tests.helpers.studies import Generator, own_row
@@ -71,33 +70,11 @@ def test_the_family_is_all_rows_but_the_reference(against):
     assert len(raw) == 4 and min(d.holm for d in family) == pytest.approx(4 * raw[0], rel=1e-6)
 
 
-def test_beside_a_row_that_the_paper_does_not_print_nothing_of_the_papers_stands(against):
-    report = against("mine")
-    words = {d.verdict for row in report.summary.rows if (d := row.ppl.difference)}
-    assert words <= {"better", "worse", "undecided"}
-    assert all(row.paper == Paper(None, None, None) for row in report.summary.rows)
-    assert "paper PPL" not in report.render("markdown") and "against mine" in report.render("markdown")
-
-
 def test_base_and_a_row_that_is_another(made):
     assert reference_row(made.study, "base") is None and reference_row(made.study, None) is None
     assert reference_row(made.study, "also-N2") == "C-N2"
     with pytest.raises(UserError, match=r"--reference=C-N3: no such row; the rows are base, A-h1, C-N2"):
         make(made.study.name, made.root, "C-N3")
-
-
-def test_programs_are_told_that_the_reference_is_not_base(against):
-    """What people read of it: tests/golden/made/paper/reference.*."""
-    report = against("C-N2")
-    heads, first, *_ = report.render("csv").splitlines()
-    assert heads.split(",")[2] == "differences to" and first.split(",")[2] == "C-N2"
-    assert "difference to C-N2, not to base, up to" in report.render("latex")
-    assert json.loads(report.render("json"))["reference"] == "C-N2"
-    html = report.render("html")
-    assert html.index("NOT to base") < html.index("<nav") and "(base)" not in html and "against base" not in html
-    for kind in ("html", "markdown", "csv", "latex", "json"):
-        plain = against(None).render(kind)
-        assert "NOT" not in plain and '"reference":' not in plain and "differences to," not in plain
 
 
 def test_no_name_of_a_row_hides_another_line_of_an_example(tmp_path):
@@ -189,23 +166,6 @@ def test_nor_by_looks_and_no_look_asks_for_them(pair):
     for row in TWINS:
         assert next_with.asked is not None and next_with.asked[row.name] == [1, 2, 3]
     assert {k: v for k, v in next_with.asked.items() if k not in [row.name for row in TWINS]} == next_without.asked
-
-
-def test_programs_are_told_so(pair):
-    """What people read of it: tests/golden/made/own."""
-    made = pair[1]
-    table, report = table_without_tests(made.study, made.root), make(made.study.name, made.root)
-    assert [row.get("is") for row in json.loads(render_table(table, "json"))["rows"]][:3] == ["base", None, None]
-    same = {line["row"]: (line["is"], line["ppl difference verdict"]) for line in table_lines(report.summary)}
-    assert [same[row] for row in ("base", *(row.name for row in TWINS))] == [
-        (None, None), ("base", None), ("A-h4", None), ("base", None),
-    ]  # fmt: skip
-    to_h4 = {line["row"]: line for line in table_lines(make(made.study.name, made.root, "A-h4").summary)}
-    assert to_h4["A-h4"]["bleu difference verdict"] is None and to_h4["base"]["bleu difference verdict"]
-    assert [text.splitlines()[1].split(",")[-1] for text in (render_table(table, "csv"), report.render("csv"))] == [
-        "base"
-    ] * 2
-    assert json.loads(report.render("json"))["rows"][0]["is"] == "base"
 
 
 def test_a_plan_counts_their_runs_once(pair):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from dataclasses import replace
 from statistics import stdev
 
@@ -110,16 +109,6 @@ def test_a_class_of_the_users_is_not_cut_to_three_letters(study):
     row = replace(base, values=base.values | {"positions": name}, blank=[])
     assert columns.narrow_value(row, "positions") == name and changed["positions"] == ("model", "positions")
     assert columns.narrow_value(base, "positions") == "sin"
-
-
-def test_nothing_of_the_papers_stands_beside_rows_that_it_does_not_print(study):
-    report, built = make("made", study.root), table_of(study)
-    views = [report.render(kind) for kind in ("html", "markdown", "csv", "latex")]
-    views += [render_table(built, kind, 120) for kind in ("text", "markdown", "csv")]
-    for view in views:
-        words = re.sub(r"<(style|script|svg).*?</\1>", "", view, flags=re.DOTALL)
-        assert not re.search("paper|reproduced|contradicted|section 6.2|[^ -]4[.]92[^0-9]", words)
-    assert report.summary.rows[1].ppl.difference.verdict == "worse"
 
 
 def test_long_names_of_combinations_fit_eighty_columns(generator):
