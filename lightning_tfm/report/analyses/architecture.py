@@ -16,6 +16,8 @@ from lightning_tfm.study.study import Ablation
 WIDTH, COLUMN, GAP, LINE = 720, 264, 14, 15
 """of the picture, of a box, between boxes, of a line of text"""
 ENCODER_X, DECODER_X = 46, 424
+HALF = 372
+"""of the width, with the arrow from the encoder to the decoder"""
 MOST = 20
 """rows whose architecture a page shows beside base's"""
 
@@ -51,8 +53,9 @@ class Column:
         return sum(box.height + GAP for box in self.boxes) + 18 * len(self.sublayers) + 24
 
 
-def architecture(experiment: Experiment, name: str = "", base: Experiment | None = None) -> Markup:
-    """`experiment` and `base` at their true sizes; boxes that differ from those of `base` stand out."""
+def architecture(experiment: Experiment, name: str = "", base: Experiment | None = None, id: str = "") -> Markup:
+    """`experiment` and `base` at their true sizes; boxes that differ from those of `base` stand out. `id`: by which a
+    page shows parts of it (`narrow_views`)."""
     ours, theirs = columns(experiment), columns(base or experiment)
     height = 70 + max(column.height for column in ours)
     parts, tops = [], []
@@ -72,7 +75,16 @@ def architecture(experiment: Experiment, name: str = "", base: Experiment | None
     parts.append(label(8, 16, _head(experiment, name), "start", "label strong"))
     where = "decoder-only" if one else "the encoder and in the decoder"
     said = f"Architecture{f' of {name}' if name else ''}: {experiment.model.N} layers in {where}"
-    return figure(WIDTH, height, said, "".join(parts))
+    return figure(WIDTH, height, said, tag("g", "".join(parts), id=id) if id else "".join(parts))
+
+
+def narrow_views(experiment: Experiment) -> list[str]:
+    """Its parts (viewBox) for a narrow page: the decoder and, below, the encoder."""
+    ours = columns(experiment)
+    height = 70 + max(column.height for column in ours)
+    encoder = height - 70 - ours[0].height
+    views = [f"{WIDTH - HALF} 0 {HALF} {height}"]
+    return views if experiment.model.one_stack else [*views, f"0 {encoder} {HALF} {height - encoder}"]
 
 
 def _head(experiment: Experiment, name: str) -> str:
@@ -273,21 +285,25 @@ class Drawn:
     row: str
     called: str
     picture: Markup
+    narrow: list[str]
 
 
 def architectures(study: Ablation) -> tuple[list[Drawn], int]:
     """That of base first, then those that differ from it in a box; rows that had no room."""
     first = next((row for row in study.rows if row.name == study.base_row), study.rows[0])
     base = _true(study, first)
-    drawn, left_out = [Drawn(first.name, first.name, architecture(base, first.name))], 0
-    for row in study.rows:
+    drawn: list[Drawn] = []
+    left_out = 0
+    for row in sorted(study.rows, key=lambda row: row is not first):
         ours = _true(study, row)
-        if row is first or drawn_alike(ours, base):
+        if row is not first and drawn_alike(ours, base):
             continue
         if len(drawn) > MOST:
             left_out += 1
             continue
-        drawn.append(Drawn(row.name, row.label or row.name, architecture(ours, row.label or row.name, base)))
+        called = row.label or row.name
+        picture = architecture(ours, called, base, f"plan-{len(drawn)}")
+        drawn.append(Drawn(row.name, called, picture, narrow_views(ours)))
     return drawn, left_out
 
 

@@ -16,6 +16,8 @@ NAME = 34
 """letters of a name before it takes a second line"""
 SIDE = 7.4
 """width of a letter of the words that say which side is better"""
+BOLD = 1.2
+"""times the width of letters: of bold ones"""
 DIAMOND = 6.5
 """half of its height: it shows beside a mark that lies on it"""
 
@@ -93,7 +95,7 @@ def narrow(forest: Forest, titled: bool = False) -> Markup:
     f, face, axis = forest, LINES, forest.axes[0]
     body, top = _titles(f, face) if titled else ("", 0)
     scale = Scale(*_with_margin(f.ends(0)), 8, face.width - 8)
-    numbers = _room([axis.number(entry.estimate) for _, entry in drawn], face)
+    numbers = BOLD * _room([axis.number(entry.estimate) for _, entry in drawn], face)
     words = [(line, entry, _beside(line, entry.sure * f.tested, numbers, face)) for line, entry in drawn]
     ends = top + 44 + sum(face.row + face.line * (len(name) - 1) for _, _, name in words)
     body += _panel(axis, scale, top, ends, f.heading, within=True)

@@ -43,7 +43,10 @@
   };
   const title = one('h1').textContent;
   all('main figure').forEach(figure => {
-    const now = () => all('svg:not(.icon)', figure).find(visible);
+    const now = () => {
+      const seen = all('svg:not(.icon)', figure).find(visible);
+      return seen && one('use', seen) ? one('svg', figure) : seen;  // parts of a picture are shown, all of it is saved
+    };
     const buttons = [['SVG', asSvg], ['PNG', asPng]].map(([kind, act]) => {
       const button = made('button', {type: 'button', textContent: kind});
       const named = () => now() ? now().getAttribute('aria-label').split(',')[0] : 'figure';
@@ -54,7 +57,7 @@
       });
       return button;
     });
-    const place = one('h3', figure) ? figure : one('figcaption', figure) || figure.appendChild(made('figcaption'));
+    const place = one('figcaption', figure) || figure.appendChild(made('figcaption'));
     place.prepend(made('span', {className: 'tools'}, ...buttons));
   });
 }

@@ -336,6 +336,28 @@ def test_the_boxes_of_an_architecture_hold_all_its_parameters(file):
         ElementTree.fromstring(standalone_svg(architecture.architecture(e, row.name, base.scaled())))
 
 
+@pytest.mark.parametrize("name", ["base", "prefix-flops"])
+def test_a_narrow_page_shows_every_box_of_an_architecture_whole(name):
+    base = load_experiment("experiments/miniature.yaml", seed=1)
+    row = all_rows(["experiments/stack.yaml"])[name]
+    e = apply(base, row).scaled()
+    views = [[float(x) for x in view.split()] for view in architecture.narrow_views(e)]
+    assert len(views) == (2 if name == "base" else 1)
+    boxes = [
+        [float(x) for x in found]
+        for found in re.findall(
+            r'<rect x="([^"]+)" y="([^"]+)" width="([^"]+)" height="([^"]+)" rx="6"', architecture.architecture(e)
+        )
+    ]
+    assert len(boxes) > 5
+    for x, y, width, height in boxes:
+        inside = [
+            left <= x and x + width <= left + wide and top <= y and y + height <= top + high
+            for left, top, wide, high in views
+        ]
+        assert inside.count(True) == 1, (x, y)
+
+
 def test_what_a_row_changes_of_the_architecture_stands_out():
     base = load_experiment("experiments/miniature.yaml", seed=1)
     rows = all_rows(["experiments/positions.yaml"])
