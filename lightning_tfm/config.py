@@ -19,8 +19,9 @@ from lightning_tfm.gone import GONE, refuse
 from lightning_tfm.model.config import ABOVE_0, AT_LEAST_1, BELOW_1, NOT_NEGATIVE, SHARE
 from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for every reader of one
 from lightning_tfm.registry import CORPORA, LAYERS, SCHEMES, may_act
+from lightning_tfm.schema import Flaw, Schema, make_from
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Schema)
 
 NUMERICS_VERSION = 2
 """Raised whenever the same experiment yields different losses than before (see tests/regression)."""
@@ -34,7 +35,7 @@ BEAMS = {"range": ("must be in [1, 1000]", lambda value: 1 <= value <= 1000)}
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(Schema):
     """Where the data come from and how they become tokens (5.1)."""
 
     corpus: str = "builtin"
@@ -106,7 +107,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Schema):
     """Batch, optimiser, schedule, regularisation, budget (5.1 to 5.4)."""
 
     tokens: int = field(default=25000, metadata=ABOVE_0)
@@ -152,7 +153,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Schema):
     """Decoding and scoring (6.1). Changing it retrains nothing."""
 
     beam: int = field(default=4, metadata=BEAMS)
@@ -170,7 +171,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Miniature:
+class Miniature(Schema):
     """Divisors that shrink the whole paper in proportion; 1 leaves it at full size."""
 
     width: int = field(default=1, metadata=AT_LEAST_1)
@@ -185,7 +186,7 @@ WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Schema):
     """Everything that decides the numbers of one run."""
 
     model: Model = field(default_factory=Model)
@@ -242,7 +243,7 @@ def _divide(row: str, name: str, size: int, divisor: int, which: str) -> int:
 
 
 @dataclass(frozen=True)
-class Hardware:
+class Hardware(Schema):
     """What decides only how long a run takes; never hashed."""
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
@@ -279,7 +280,6 @@ class Hardware:
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 """types of fields, in words"""
-LARGEST = 2**63 - 1
 
 
 def to_dict(experiment: Any) -> dict[str, Any]:
@@ -290,55 +290,27 @@ def to_dict(experiment: Any) -> dict[str, Any]:
 
 def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
     """Build `cls` strictly from nested dicts: an unknown key or a wrong type is a UserError that names `where`."""
-    if not isinstance(values, dict):
-        raise UserError(f"{where or cls.__name__}: expected keys and values, got {values!r}")
-    return cls(**_fields_from(cls, values, where))
+    try:
+        return make_from(cls, values, at=where)
+    except Flaw as flaw:
+        refuse(".".join(filter(None, (where, *flaw.keys))))
+        raise UserError(str(flaw)) from None
 
 
 def from_record(plain: dict[str, Any]) -> Experiment:
-    """The experiment that a file of ours holds, whatever version wrote it: without the fields that are gone."""
-    present = {
-        section: {name: value for name, value in values.items() if f"{section}.{name}" not in GONE}
-        for section, values in plain.items()
+    """The experiment that a file of ours holds, whatever version wrote it."""
+    return from_dict(Experiment, without_gone(plain))
+
+
+def without_gone(plain: Any) -> Any:
+    """An experiment in a file of ours, without the fields that are gone."""
+    if not isinstance(plain, dict):
+        return plain
+    sections = {part: values for part, values in plain.items() if isinstance(values, dict)}
+    return plain | {
+        part: {name: value for name, value in values.items() if f"{part}.{name}" not in GONE}
+        for part, values in sections.items()
     }
-    return from_dict(Experiment, present)
-
-
-def _fields_from(cls: type, values: dict[str, Any], where: str) -> dict[str, Any]:
-    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
-    checked = {}
-    for key, value in values.items():
-        path = f"{where}.{key}" if where else key
-        if key not in fields:
-            refuse(path)
-            raise UserError(f"unknown key '{path}' (value {value!r}): {nearest(key, fields)}")
-        kind: Any = fields[key].type
-        checked[key] = (
-            from_dict(cast(type, kind), value, path)
-            if dataclasses.is_dataclass(kind)
-            else _check_value(path, kind, value)
-        )
-    return checked
-
-
-def _check_value(path: str, kind: Any, value: Any) -> Any:
-    options = getattr(kind, "__args__", None)
-    if options is not None:
-        if value not in options:
-            raise UserError(f"{path}={value!r}: {nearest(str(value), options)}")
-        return value
-    if isinstance(value, int) and abs(value) > LARGEST:
-        raise UserError(f"{path}={str(value)[:80]}: larger than any number used in computations here ({LARGEST:,})")
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-9 as text
-        try:
-            return float(value)
-        except ValueError:
-            pass
-    if type(value) is not kind:
-        raise UserError(f"{path}={value!r}: expected {WORDS[kind]}")
-    return value
 
 
 def override(experiment: Experiment, changes: dict[str, Any], where: str) -> Experiment:
@@ -352,9 +324,9 @@ def override(experiment: Experiment, changes: dict[str, Any], where: str) -> Exp
             raise UserError(f"{where}: unknown key '{dotted}' (value {value!r}): {nearest(dotted, valid)}")
         changed.setdefault(section, {})[key] = value
     try:
-        sections = {name: (getattr(experiment, name), values) for name, values in changed.items()}
-        rebuilt = {name: replace(old, **_fields_from(type(old), new, name)) for name, (old, new) in sections.items()}
-        return replace(experiment, **rebuilt)
+        new = from_dict(Experiment, changed)
+        fields = {part: {key: getattr(getattr(new, part), key) for key in keys} for part, keys in changed.items()}
+        return replace(experiment, **{part: replace(getattr(experiment, part), **f) for part, f in fields.items()})
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 

@@ -8,13 +8,19 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.registry import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
 
+LARGEST = 2**63 - 1
+
 
 def check_ranges(values: Any, section: str) -> None:
-    """Raise UserError where a value of a section is infinite, or outside the range that its field states."""
+    """Raise UserError where a value of a section is infinite, huge, or outside the range that its field states."""
     for f in fields(values):
         value = getattr(values, f.name)
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{section}.{f.name}={value}: expected a finite number")
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise UserError(
+                f"{section}.{f.name}={str(value)[:80]}: larger than any number used in computations here ({LARGEST:,})"
+            )
         text, holds = f.metadata.get("range", ("", None))
         if holds is not None and not holds(value):
             raise UserError(f"{section}.{f.name}={value}: {text}")

@@ -1,6 +1,6 @@
 """Plain data, as YAML and JSON hold them, as dataclasses: no other types, no infinite numbers, errors in words.
 
-Every file that is read goes through here, except settings of an experiment, which have defaults under them (config.py).
+Every file that is read goes through here, and so do single settings of an experiment (config.py:from_dict).
 """
 
 import json
@@ -107,10 +107,10 @@ EXPECTED = {
 """pydantic's type of an error -> what was expected; one that is not listed keeps pydantic's words"""
 
 
-def make_from(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
+def make_from(kind: type[Kind], plain: Any, text: bytes = b"", at: str = "") -> Kind:
     """`plain` as a `kind`, a dataclass of Schema. Raises Flaw naming key, value and the nearest valid key.
 
-    `text`: the same as JSON, where it is already at hand.
+    `text`: the same as JSON, where it is already at hand; `at`: the key that leads to it.
     """
     from pydantic import ValidationError  # here, as just importing it takes longer than most of --help
 
@@ -120,7 +120,7 @@ def make_from(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
         flaws = error.errors(include_url=False)
     # a misspelt key is also missing; where a fraction is allowed, "not a whole number" says less
     flaws.sort(key=lambda flaw: (flaw["type"] != "unexpected_keyword_argument", flaw["type"].startswith("int_")))
-    raise _in_our_words(kind, plain, flaws[0])
+    raise _in_our_words(kind, plain, flaws[0], at)
 
 
 def read_kept(
@@ -150,11 +150,11 @@ def _adapter(kind: Any) -> "TypeAdapter[Any]":
     return TypeAdapter(kind)
 
 
-def _in_our_words(kind: Any, plain: Any, flaw: Mapping[str, Any]) -> Flaw:
+def _in_our_words(kind: Any, plain: Any, flaw: Mapping[str, Any], at: str) -> Flaw:
     value, keys = flaw["input"], _keys(plain, flaw["loc"])
     if flaw["type"] == "missing":
         return Flaw(keys, f"the key '{'.'.join([*keys, flaw['loc'][-1]])}' is missing")
-    path, text_of = ".".join(keys), repr(value)[:WIDEST]
+    path, text_of = ".".join(filter(None, (at, *keys))), repr(value)[:WIDEST]
     above = _kind_at(kind, keys[:-1])
     if flaw["type"] == "unexpected_keyword_argument":
         reason = above.REFUSED.get(keys[-1])

@@ -145,8 +145,7 @@ def test_a_size_that_does_not_divide_names_row_field_and_divisors():
         small.scaled("row 'X'")
 
 
-def test_numbers_that_yaml_reads_as_text():
-    assert override(BASE, {"training.adam_eps": "1e-8"}, "x").training.adam_eps == 1e-8
+def test_a_whole_number_is_a_fraction_where_one_is_expected():
     assert override(BASE, {"model.P_drop": 0}, "x").model.P_drop == 0.0
     assert isinstance(override(BASE, {"model.P_drop": 0}, "x").model.P_drop, float)
 

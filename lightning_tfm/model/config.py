@@ -6,6 +6,8 @@ Defaults are the paper's base model (Vaswani et al. 2017).
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lightning_tfm.schema import Schema
+
 ABOVE_0 = {"range": ("must be above 0", lambda value: value > 0)}
 """metadata of a field that says its range, as those below: what to tell, and what holds (config_validation.py)"""
 AT_LEAST_1 = {"range": ("must be at least 1", lambda value: value >= 1)}
@@ -15,7 +17,7 @@ NOT_NEGATIVE = {"range": ("must not be negative", lambda value: value >= 0)}
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Schema):
     """The network (section 3 of the paper)."""
 
     N: int = field(default=6, metadata=AT_LEAST_1)

@@ -24,6 +24,7 @@ from lightning_tfm.config_validation import check_ranges
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.config import AT_LEAST_1, NOT_NEGATIVE
 from lightning_tfm.runs.process.forking import die_with_parent
+from lightning_tfm.schema import Schema
 
 STOP_SECONDS = 90
 """how long before its time limit SLURM warns a job, for the checkpoints of its runs"""
@@ -32,7 +33,7 @@ LIVING |= {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD
 """states of a job, as squeue prints them, that may run again"""
 
 
-class Cluster(ABC):
+class Cluster(Schema, ABC):
     """Starts jobs that run one worker each. The fields of a class are its options, `--NAME.field`."""
 
     name: ClassVar[str]

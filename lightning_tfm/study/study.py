@@ -16,6 +16,7 @@ from lightning_tfm.config import (
     to_dict,
     training_hash,
     training_identity,
+    without_gone,
 )
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import Kept, make_from
@@ -399,7 +400,7 @@ class Ablation(Study):
 
 def fields_of(plain: Mapping[str, Any]) -> dict[str, Any]:
     """What a study is made from, of the content of study.json."""
-    return {"based": False, **plain, "prints": plain.get("fingerprints")}
+    return {"based": False, **plain, "base": without_gone(plain.get("base")), "prints": plain.get("fingerprints")}
 
 
 def without_hidden(rows: Iterable[Row], study: Ablation) -> list[Row]:

@@ -3,12 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lightning_tfm.atomic_io import locked, to_json, write_atomic
-from lightning_tfm.config import Experiment, from_dict, to_dict
+from lightning_tfm.config_validation import check_ranges
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import Flaw, Kept, make_from, with_control
 from lightning_tfm.study.cell import Cell
@@ -81,13 +81,13 @@ def from_plain(plain: Any, where: Path | str) -> Study:
     """The study in the content of a study.json. Raises UserError."""
     try:
         if (schema := make_from(_Written, plain).schema) != SCHEMA:
-            raise UserError(f"{where}: schema {schema}, this version reads {SCHEMA}")
+            raise UserError(f"schema {schema}, this version reads {SCHEMA}")
         kind = Search if plain.get("kind") == Search.KIND else Ablation
         study = make_from(kind, fields_of(plain))
+        for section in fields(study.base):
+            check_ranges(getattr(study.base, section.name), f"base.{section.name}")
     except Flaw as flaw:
         raise UserError(f"{where}: not a study definition ({flaw})") from None
-    try:
-        from_dict(Experiment, to_dict(study.base))
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     if text := with_control(plain):
