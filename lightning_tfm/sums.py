@@ -33,7 +33,7 @@ def of_files(paths: Iterable[Path]) -> dict[str, str]:
     return {path.name: sha256(path) for path in paths if path.is_file()}
 
 
-def signed(plain: Mapping[str, Any]) -> dict[str, Any]:
+def with_checksum(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a record with its checksum."""
     return {**plain, KEY: _digest(plain)}
 

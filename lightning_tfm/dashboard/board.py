@@ -115,7 +115,7 @@ class Board:
         if self._seen.version == 0:
             return
         with self._lock:
-            kept = self._runs.kept
+            kept = self._runs.finished_runs
         self._memory.save(kept)
 
     @property

@@ -12,7 +12,7 @@ from lightning_tfm.study.search import Search
 from lightning_tfm.study.sequential import NOT_ASKED, read_looks
 from lightning_tfm.study.study import LOOKS, Ablation, Study
 from lightning_tfm.study.study_file import file_of, folder_of, load
-from lightning_tfm.watch.file_cache import Kept, read_object, stamp
+from lightning_tfm.watch.file_cache import Cached, read_object, stamp
 from lightning_tfm.watch.study_state import CellState
 
 
@@ -51,7 +51,7 @@ class Outlines:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._read = Kept(self._outline)
+        self._read = Cached(self._outline)
         self._links: dict[Path, tuple[int, list[Cell]]] = {}
 
     def look(self) -> list[Outline]:
@@ -93,7 +93,7 @@ class Outlines:
         except UserError as error:
             return Outline(found.name, why_not=str(error))
         ran = {(cell.row, cell.seed) for cell in self._linked(folder / "cells", study)}
-        asked = [s for s in known if course is None or course.shown(s.cell.row, s.cell.seed) != NOT_ASKED]
+        asked = [s for s in known if course is None or course.why_left_out(s.cell.row, s.cell.seed) != NOT_ASKED]
         return replace(found, cells=tuple(s for s in known if s in asked or (s.cell.row, s.cell.seed) in ran))
 
     def _linked(self, cells: Path, study: Study) -> list[Cell]:

@@ -21,7 +21,7 @@ from lightning_tfm.report.searches.search_summary import field_name, objective_n
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, own_name, value_of
 from lightning_tfm.study.user_classes import earlier_words
-from lightning_tfm.watch.file_cache import Kept, tail
+from lightning_tfm.watch.file_cache import Cached, tail
 from lightning_tfm.watch.query import Field, find_field
 from lightning_tfm.watch.run_state import STATES, RunState, name_of
 from lightning_tfm.watch.study_state import CellState, StudyState
@@ -97,7 +97,7 @@ class StudyPages:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._log = Kept(lambda path: tail(path, LOG_LINES), 200)
+        self._log = Cached(lambda path: tail(path, LOG_LINES), 200)
 
     def page(self, seen: Seen, name: str, columns: str = "") -> Page:
         """`columns`: fields that its table shows, too, by commas. Raises NoSuchPage."""

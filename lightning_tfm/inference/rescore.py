@@ -9,7 +9,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import ADDED, METRICS
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Measure, Missing, Score, read_score, to_plain
-from lightning_tfm.sums import DamagedFile, check_files, signed
+from lightning_tfm.sums import DamagedFile, check_files, with_checksum
 
 PAPER = "paper_bleu"
 """the measure of bleu.py:paper_bleu"""
@@ -46,7 +46,7 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     language = "" if tokenizer.ready else experiment.data.target
     references = text.split(set_name).target_text()
     whole = with_measures(score, hypotheses, references, [*names], experiment.evaluation, language)
-    attempt.write_json(path, signed(to_plain(replace(whole, run=folder.path.name))))
+    attempt.write_json(path, with_checksum(to_plain(replace(whole, run=folder.path.name))))
     attempt.release()
     return whole, path
 
@@ -144,6 +144,6 @@ def add(folder: RunFolder, how: Evaluation, named: str, split: str, references: 
     measures = score.measures | {name: Measure(made.value, made.signature) for name, made in scores.items()}
     whole = replace(score, measures=measures, run=folder.path.name)
     attempt = folder.claim()
-    attempt.write_json(path, signed(to_plain(whole)))
+    attempt.write_json(path, with_checksum(to_plain(whole)))
     attempt.release()
     return ""

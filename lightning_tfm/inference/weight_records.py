@@ -21,7 +21,7 @@ from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import softmaxes
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.special_tokens import EOS
-from lightning_tfm.sums import signed
+from lightning_tfm.sums import with_checksum
 
 BINS = 15
 """of equal width, as in Guo et al. 2017"""
@@ -40,7 +40,7 @@ def collect_run(folder: RunFolder, dev: str, what: Sequence[str]) -> None:
     (folder.path / "report").mkdir(exist_ok=True)
     for name in what:
         record = MAKERS[name](trained, split)
-        write_atomic(folder.path / "report" / f"{name}.json", to_json(signed(record)))
+        write_atomic(folder.path / "report" / f"{name}.json", to_json(with_checksum(record)))
 
 
 @torch.no_grad()

@@ -131,8 +131,8 @@ def _run_garbage(folder: RunFolder) -> list[Garbage]:
     if finished:
         checkpoints = sorted(folder.checkpoints.glob("*"))
         whole = [path for path in checkpoints if path.suffix == ".ckpt"]
-        kept = [] if any(folder.snapshots.glob("*")) else whole[-1:]  # the weights of the last step
-        garbage += [_item(path, "checkpoint of a finished run") for path in checkpoints if path not in kept]
+        needed = [] if any(folder.snapshots.glob("*")) else whole[-1:]  # the weights of the last step
+        garbage += [_item(path, "checkpoint of a finished run") for path in checkpoints if path not in needed]
     return garbage
 
 

@@ -63,7 +63,7 @@ def work(
     def queue() -> Queue:  # opened in the mirror's process, once
         return open_queue(root, study.name, resources.storage, lambda text: None)
 
-    def known() -> list[Cell]:
+    def cells_so_far() -> list[Cell]:
         try:
             return [run for state in queue().states() for run in state.cell.runs]
         except UserError:  # the launcher has not made it yet
@@ -71,7 +71,7 @@ def work(
 
     if resources.devices is not None and resources.devices.gpu and resources.devices.runs > 1:
         say(how_shared())
-    with mirror_to_wandb(resources.wandb, root, study.name, folder, known, say):
+    with mirror_to_wandb(resources.wandb, root, study.name, folder, cells_so_far, say):
         return run_study(job, cells, start=start)
 
 
@@ -107,10 +107,10 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View, watch: Watch
     if job.again and (again := queue.retry_once()):
         view.say(f"{job.study.name}: failed before, tried once more: {', '.join(again)}")
 
-    def kept(name: str) -> bool:  # a damaged record is not: its cell is run, and fails by name, the others train
+    def has_record(name: str) -> bool:  # a damaged record is not: its cell is run, and fails by name, the others train
         return not job.resources.share_files or watch.runs[name].record is not None
 
-    queue.enqueue(cells, kept, optuna_params(job.study))
+    queue.enqueue(cells, has_record, optuna_params(job.study))
     for run in (run for state in queue.states() for run in state.cell.runs):
         link(job.folder, run)
     return queue

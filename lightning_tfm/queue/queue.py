@@ -125,29 +125,29 @@ class Queue:
     def enqueue(
         self,
         cells: Iterable[Cell],
-        kept: Callable[[str], bool] = lambda training_hash: True,
+        has_record: Callable[[str], bool] = lambda training_hash: True,
         params_of: "Callable[[Cell], Params]" = lambda cell: ({}, {}),
     ) -> int:
         """Queue the cells that the study does not hold yet; returns how many. Two launchers at once add each once.
 
         `params_of(cell)` are the parameters of a cell that Optuna gets, and their distributions.
 
-        A finished cell whose run is gone, `kept(training_hash)` being False, is queued again. Raises UserError where
-        the study holds a cell with another experiment.
+        A finished cell whose run is gone, `has_record(training_hash)` being False, is queued again. Raises UserError
+        where the study holds a cell with another experiment.
         """
         with self._exclusive():
             before = newest(self._trials())
-            fresh = [cell for cell in cells if self._is_fresh(cell, before.get((cell.row, cell.seed)), kept)]
+            fresh = [cell for cell in cells if self._is_fresh(cell, before.get((cell.row, cell.seed)), has_record)]
             for cell in fresh:
                 self._add(attributes_of(cell), *self._compatible(params_of(cell), before.values()))
         return len(fresh)
 
-    def _is_fresh(self, cell: Cell, trial: FrozenTrial | None, kept: Callable[[str], bool]) -> bool:
+    def _is_fresh(self, cell: Cell, trial: FrozenTrial | None, has_record: Callable[[str], bool]) -> bool:
         if trial is None:
             return True
         if trial.user_attrs["run"] != cell.training_hash:
             raise UserError(another_experiment(self.name, cell, trial.user_attrs["run"]))
-        return trial.state == TrialState.COMPLETE and not kept(cell.training_hash)
+        return trial.state == TrialState.COMPLETE and not has_record(cell.training_hash)
 
     def shared_records(self) -> list[tuple[str, dict[str, Any]]]:
         """(training hash, record) of the finished runs whose record is in the storage."""
@@ -372,13 +372,13 @@ class Queue:
         for trial in before:
             for name, distribution in trial.distributions.items():
                 first.setdefault(name, distribution)
-        kept = {name: first.get(name, distribution) for name, distribution in told.items()}
-        kept = {
+        shared = {name: first.get(name, distribution) for name, distribution in told.items()}
+        shared = {
             name: d
-            for name, d in kept.items()
+            for name, d in shared.items()
             if not isinstance(d, CategoricalDistribution) or params[name] in d.choices
         }
-        return {name: params[name] for name in kept}, kept
+        return {name: params[name] for name in shared}, shared
 
     def _end(self, trial: FrozenTrial, outcome: str, reason: str) -> bool:
         """Mark it FAIL and queue a copy; the caller holds the study. False if RETRIES is used up."""

@@ -43,9 +43,9 @@ def remember(options: Mapping[str, Any], hardware: Hardware, root: Path, name: s
     """Write the options into the study's folder."""
     from lightning_tfm.queue.storages.backends import plain
 
-    kept = {key: options[key] for key in (*KEPT, *CLUSTERS) if key in options} | {"trainer": to_dict(hardware)}
-    kept |= {"storage": plain(options["storage"])}
-    write_atomic(folder_of(root, name) / FILE, to_json(asdict(WorkerOptions(kept, str(Path.cwd())))))
+    by_name = {key: options[key] for key in (*KEPT, *CLUSTERS) if key in options} | {"trainer": to_dict(hardware)}
+    by_name |= {"storage": plain(options["storage"])}
+    write_atomic(folder_of(root, name) / FILE, to_json(asdict(WorkerOptions(by_name, str(Path.cwd())))))
 
 
 def go_back(parser: ArgumentParser, root: Path, name: str) -> None:
@@ -72,8 +72,8 @@ def _earlier(parser: ArgumentParser, folder: Path) -> WorkerOptions:
     options = dict.fromkeys(word.partition("=")[0].removeprefix("--") for word in typed)
     options |= vars(parser.parse_known_args(["", *typed])[0])
     sections = ("trainer", *CLUSTERS)
-    kept = {key: value for key, value in options.items() if key in KEPT or key.partition(".")[0] in sections}
-    return WorkerOptions(kept, str(plain.get("directory", ".")))
+    of_workers = {key: value for key, value in options.items() if key in KEPT or key.partition(".")[0] in sections}
+    return WorkerOptions(of_workers, str(plain.get("directory", ".")))
 
 
 @contextmanager

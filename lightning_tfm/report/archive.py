@@ -32,7 +32,7 @@ from lightning_tfm.study.row_tuning import FILE as TUNING
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.study import LOOKS, Ablation
 from lightning_tfm.study.study_file import folder_of, from_plain, link, save
-from lightning_tfm.sums import signed
+from lightning_tfm.sums import with_checksum
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
 """files of a run that are copied unchanged"""
@@ -108,7 +108,7 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
     plain = json.loads(score)
     if "files" in plain:
         files = {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()}
-        score = to_json(signed(plain | {"files": files}))
+        score = to_json(with_checksum(plain | {"files": files}))
     kept[f"{split}.json"] = score
     whole = {f"{folder}/{name}": (cell.folder / name).read_bytes() for name in COPIED}
     more = [name for name in COLLECTED if (cell.folder / name).is_file()]
@@ -132,7 +132,7 @@ def _by_length(cell: FilledCell, split: str, limit: int, folder: str) -> dict[st
         scores, table = Path("scores") / score.evaluation_hash[:16], f"{split}.sentences.tsv"
         data = (cell.folder / scores / table).read_bytes()
         kept = replace(score, files={table: hashlib.sha256(data).hexdigest()})
-        files[f"{folder}/{scores}/{split}.json"] = to_json(signed(to_plain(kept)))
+        files[f"{folder}/{scores}/{split}.json"] = to_json(with_checksum(to_plain(kept)))
         files[f"{folder}/{scores}/{table}"] = data
     return files
 

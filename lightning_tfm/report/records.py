@@ -47,7 +47,7 @@ def collect_cells(study: Ablation, root: Path, course: Course | None) -> "dict[K
     cells: dict[Key, FilledCell | Missing] = {}
     for row in study.every_row:
         for seed in study.seeds:
-            why = course.shown(row.name, seed) if course else None
+            why = course.why_left_out(row.name, seed) if course else None
             cells[row.name, seed] = _cell(study, root, row, seed) if why is None else Missing(why)
     return cells
 

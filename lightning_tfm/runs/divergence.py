@@ -54,7 +54,7 @@ class Undefined:
         return f"whether it diverged is undefined: {self.points} losses were logged, the rule takes {BLOCKS}"
 
 
-def diverged(lines: Iterable[Mapping[str, Any]], V: int | None) -> Divergence | Undefined | None:
+def divergence_of(lines: Iterable[Mapping[str, Any]], V: int | None) -> Divergence | Undefined | None:
     """The rule applied to these lines of metrics.jsonl, in order; those without a loss are skipped.
 
     `V`: pieces of the vocabulary; None if unknown, which leaves log V out of the rule.

@@ -13,7 +13,7 @@ from lightning_tfm.data.sources.length_buckets import LongText
 from lightning_tfm.runs.folder import Attempt
 from lightning_tfm.runs.record import Measure, Score, to_plain
 from lightning_tfm.runs.weights import weights_to_score
-from lightning_tfm.sums import of_files, signed
+from lightning_tfm.sums import of_files, with_checksum
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 
@@ -82,7 +82,7 @@ def score_split(
     attempt.write(table, _table(lines, sizes, ends[0], unit).encode())
     score = replace(score, files=of_files([hyp, table] if translated else [table]))
     whose = replace(score, run=attempt.folder.path.name)
-    attempt.write_json(folder / f"{split_name}.json", signed(to_plain(whose)))
+    attempt.write_json(folder / f"{split_name}.json", with_checksum(to_plain(whose)))
     return score
 
 

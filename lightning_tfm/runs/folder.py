@@ -293,9 +293,9 @@ class Attempt:
         if not self.folder.metrics.exists():
             return 0
         lines = _whole_lines(self.folder.metrics.read_bytes())
-        kept = [line for line in lines if _step_of(line) <= step]
-        self.write(self.folder.metrics, b"".join(kept))
-        return len(lines) - len(kept)
+        before = [line for line in lines if _step_of(line) <= step]
+        self.write(self.folder.metrics, b"".join(before))
+        return len(lines) - len(before)
 
     def read_curve(self) -> str:
         """The text of metrics.jsonl, for a checkpoint."""

@@ -322,7 +322,7 @@ class Missing:
 
 
 def to_plain(record: RunRecord | Score) -> dict[str, Any]:
-    """The content of its file, except the checksum (sums.signed). Fields that are newer are omitted if empty."""
+    """The content of its file, except the checksum (sums.with_checksum). Fields that are newer are omitted if empty."""
     plain = asdict(record)
     for part in (plain, *plain.get("scores", {}).values()):
         untranslated = ["bleu", "signature"] if part.get("bleu", 0) is None else []

@@ -59,14 +59,14 @@ class Samples:
         """Drop what came after the checkpoint from which this attempt started."""
         self._begun = True
         try:
-            kept = b"".join(line for line in self._existing_lines() if json.loads(line)["step"] < step)
+            head = b"".join(line for line in self._existing_lines() if json.loads(line)["step"] < step)
         except (ValueError, KeyError, TypeError):  # damaged: data only for display must not end a training
-            kept = b""
-        if not kept:
+            head = b""
+        if not head:
             sides = (("sources", self._dev.source_text()), ("references", self._dev.target_text()))
             texts = {name: [text[i] for i in self._lines] for name, text in sides}
-            kept = _line({"step": 0, "lines": self._lines} | texts)
-        self._attempt.write(self._path, kept)
+            head = _line({"step": 0, "lines": self._lines} | texts)
+        self._attempt.write(self._path, head)
 
     def _existing_lines(self) -> list[bytes]:
         """The existing lines, except a last one that was cut off."""

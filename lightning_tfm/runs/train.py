@@ -28,7 +28,7 @@ from lightning_tfm.runs.samples import Samples
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import average_weights
 from lightning_tfm.study.user_classes import whole_modules
-from lightning_tfm.sums import signed
+from lightning_tfm.sums import with_checksum
 from lightning_tfm.training.async_checkpoint import Writer
 from lightning_tfm.training.backends_used import backends_used, compile_layers
 from lightning_tfm.training.callback import RunCallback
@@ -112,7 +112,7 @@ class Run:
         if rank == 0:
             tally.note(backends_used(module) + variables)
             record = record_of(self, data, module, tally, scores, started)
-            self.attempt.write_json(self.folder.result, signed(to_plain(record)))
+            self.attempt.write_json(self.folder.result, with_checksum(to_plain(record)))
         if dist.is_initialized():
             dist.destroy_process_group()
 

@@ -83,8 +83,8 @@ class Search(Study):
 
     def _points(self) -> tuple[list[dict[str, Any]], int]:
         points = [] if self.budget else grid(self.space)
-        kept = [point for point in points if not self.misses(point)]
-        return kept, len(points) - len(kept)
+        within = [point for point in points if not self.misses(point)]
+        return within, len(points) - len(within)
 
     def finite(self) -> list[dict[str, Any]] | None:
         """All points that keep the limits; None if there are infinitely many, or more than LISTED."""

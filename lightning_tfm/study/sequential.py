@@ -92,7 +92,7 @@ class Course:
     seeds: tuple[int, ...] = ()
     """all seeds that the looks may take, in order; empty where an earlier version did not write them down"""
 
-    def shown(self, row: str, seed: int) -> str | None:
+    def why_left_out(self, row: str, seed: int) -> str | None:
         """None if a cell belongs in the report, else why not: the report shows what the last look saw."""
         if self.looks and seed in self.looks[-1].seeds.get(row, []):
             return None
@@ -182,7 +182,7 @@ def planned_cells(study: Study, root: Path) -> list[Cell]:
     A row that is closed early gets fewer seeds than others.
     """
     course = read_looks(folder_of(root, study.name)) if isinstance(study, Ablation) else None
-    return [cell for cell in study.cells() if course is None or course.shown(cell.row, cell.seed) != NOT_ASKED]
+    return [cell for cell in study.cells() if course is None or course.why_left_out(cell.row, cell.seed) != NOT_ASKED]
 
 
 def check_fixed(name: str, root: Path) -> None:

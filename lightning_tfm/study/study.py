@@ -245,10 +245,10 @@ class Ablation(Study):
     def _once(self, kind: str, row: Row, make: Callable[[Row], T]) -> T:
         """What is made of a row, kept with it: no other one gets its id, and in a copy, whose ids are others, none is
         taken for it."""
-        kept = self._made.get((kind, id(row)))
-        if kept is None or kept[0] is not row:
-            kept = self._made[kind, id(row)] = row, make(row)
-        own: T = kept[1]
+        made = self._made.get((kind, id(row)))
+        if made is None or made[0] is not row:
+            made = self._made[kind, id(row)] = row, make(row)
+        own: T = made[1]
         return own
 
     @cached_property

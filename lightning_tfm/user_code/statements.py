@@ -45,8 +45,8 @@ def statements(source: bytes, package: str) -> tuple[Statement, ...]:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list) and isinstance(node, ast.AST):
-            kept = [inner for inner in body if not _is_text(inner)]
-            node.body = kept or ([] if isinstance(node, ast.Module) else [ast.Pass()])  # type: ignore[attr-defined]
+            code = [inner for inner in body if not _is_text(inner)]
+            node.body = code or ([] if isinstance(node, ast.Module) else [ast.Pass()])  # type: ignore[attr-defined]
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     imported = frozenset(name for node in imports for name, _ in _imports(node, package))
     return tuple(_statement(node, package, imported) for node in tree.body if not _is_program(node))

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from lightning_tfm.runs.folder import GRACE
 from lightning_tfm.runs.record import Claimed, read_small
 
-Found = TypeVar("Found")
+Content = TypeVar("Content")
 Stamp = tuple[int, int, int] | None
 """What shows that a file has changed: time of its last change in nanoseconds, size, inode; None: no file"""
 
@@ -26,23 +26,23 @@ def stamp(path: Path | str) -> Stamp:
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-class Kept(Generic[Found]):
+class Cached(Generic[Content]):
     """What `read` made of a file, until the file changes; for the `most` that were requested last."""
 
-    def __init__(self, read: Callable[[Path], Found], most: int = 100_000) -> None:
+    def __init__(self, read: Callable[[Path], Content], most: int = 100_000) -> None:
         self._read, self._most = read, most
-        self._known: OrderedDict[Path, tuple[Stamp, Found]] = OrderedDict()
+        self._known: OrderedDict[Path, tuple[Stamp, Content]] = OrderedDict()
 
-    def __call__(self, path: Path) -> Found:
+    def __call__(self, path: Path) -> Content:
         # the stamp comes first: a file that changes while being read is read again
         now = stamp(path)
-        kept = self._known.get(path)
-        if kept is None or kept[0] != now:
-            kept = self._known[path] = (now, self._read(path))
+        entry = self._known.get(path)
+        if entry is None or entry[0] != now:
+            entry = self._known[path] = (now, self._read(path))
         self._known.move_to_end(path)
         if len(self._known) > self._most:
             self._known.popitem(last=False)
-        return kept[1]
+        return entry[1]
 
 
 class Lines:

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import Any
 
 from lightning_tfm.metrics import METRICS, Metric, chief, numbers
-from lightning_tfm.runs.divergence import Divergence, Undefined, diverged
+from lightning_tfm.runs.divergence import Divergence, Undefined, divergence_of
 from lightning_tfm.runs.record import CURVES, Called, Outcome, Progress, RunRecord, read_record, read_small
 from lightning_tfm.schema import INFINITE
 from lightning_tfm.study.cell import Cell
@@ -113,7 +113,7 @@ class Curve:
 
     def course(self, V: int | None) -> Divergence | Undefined | None:
         """Whether the training diverged (runs/divergence.py), of a vocabulary of V pieces."""
-        return diverged(self.lines, V)
+        return divergence_of(self.lines, V)
 
     def summary(self, V: int | None) -> CurveSummary:
         """What is kept of it, of a finished run."""
@@ -264,7 +264,7 @@ class RunState:
         if self.state != "running":
             return self
         if self.scoring:
-            return replace(self, left=took.scored(self.written) if self.written is not None else None)
+            return replace(self, left=took.scoring_left(self.written) if self.written is not None else None)
         if self.step is None or self.steps is None:
             return replace(self, left=None)
         return replace(self, left=took.training(self.steps - self.step, self.per_step))
@@ -302,7 +302,7 @@ class Reader:
         return self._state
 
     @property
-    def kept(self) -> Finished | None:
+    def finished_run(self) -> Finished | None:
         """What a Memory keeps of a finished run."""
         state = self._state
         if state is None or state.record is None:
@@ -315,7 +315,7 @@ class Reader:
         if entry is None:
             return None
         self._settled = True
-        return finished(self.name, entry.record, entry.curve, entry.called)
+        return recorded_state(self.name, entry.record, entry.curve, entry.called)
 
     def _now(self) -> str:
         """A mark of the files that a finished run is read from."""
@@ -333,7 +333,7 @@ class Reader:
             curve = Curve.of(self.folder, record).summary(record.V) if self._curves else None
             if self._memory:
                 record = self._memory.slim(record, record.experiment or self._trains())
-            return finished(self.name, record, curve)
+            return recorded_state(self.name, record, curve)
         attempts = read_attempts(self.folder)
         last = attempts[-1] if attempts else None
         alive = last is not None and last.alive
@@ -411,7 +411,9 @@ def _small(kind: Any, path: Path) -> tuple[Any, str]:
         return None, f"{path.name}: {error}"
 
 
-def finished(name: str, record: RunRecord, curve: CurveSummary | None = None, called: Called | None = None) -> RunState:
+def recorded_state(
+    name: str, record: RunRecord, curve: CurveSummary | None = None, called: Called | None = None
+) -> RunState:
     """What a record says about its run."""
     dev, curve = record.scores.get("dev"), curve or CurveSummary()
     return RunState(
@@ -481,6 +483,6 @@ class Runs:
         return {name: self[name] for name in names}
 
     @property
-    def kept(self) -> list[Finished]:
+    def finished_runs(self) -> list[Finished]:
         """Finished runs, for Memory.save."""
-        return [state for reader in self._readers.values() if (state := reader.kept)]
+        return [state for reader in self._readers.values() if (state := reader.finished_run)]

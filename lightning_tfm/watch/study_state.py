@@ -22,7 +22,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, Study
 from lightning_tfm.study.study_file import folder_of
-from lightning_tfm.watch.file_cache import Kept
+from lightning_tfm.watch.file_cache import Cached
 from lightning_tfm.watch.run_state import STATES, Runs, RunState
 from lightning_tfm.watch.time_left import Left, Took, until_the_last
 
@@ -181,7 +181,7 @@ class Watch:
     _most: int = 0
     """trials that a search makes in all"""
     _links: list[Cell] | None = None
-    _score: Kept[Score | Missing | None] = field(default_factory=lambda: Kept(read_later))
+    _score: Cached[Score | Missing | None] = field(default_factory=lambda: Cached(read_later))
 
     def __post_init__(self) -> None:
         self.runs = self.runs or Runs(self.root, curves=isinstance(self.study, Ablation))

@@ -80,7 +80,7 @@ class Took:
         ahead = steps * per_step * (1 + self.beside)
         return Left(ahead, at_least=True) if self.scoring is None else Left(ahead + self.scoring)
 
-    def scored(self, since: float) -> Left | None:
+    def scoring_left(self, since: float) -> Left | None:
         """Until a run that is being scored since then has ended."""
         left = (self.scoring or 0.0) - (time.time() - since)
         return Left(left) if left > 0 else None

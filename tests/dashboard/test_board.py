@@ -21,7 +21,7 @@ from lightning_tfm.runs.folder import GRACE, RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.rows import Fingerprints, RowData, apply
 from lightning_tfm.study.study_file import link, save
-from lightning_tfm.sums import signed
+from lightning_tfm.sums import with_checksum
 from lightning_tfm.watch import run_state
 from lightning_tfm.watch.run_state import STATES, thin_points
 from lightning_tfm.watch.study_state import Best
@@ -225,7 +225,7 @@ def test_a_run_of_two_studies_has_in_each_the_score_on_its_dev_text_or_none(made
     anew = folders[0].scores(two.evaluation_of(two.rows[0])) / "val.json"
     anew.parent.mkdir()
     other = record_of(two.experiment(two.cells()[0]), prints, ppl=77.0, nll=10.0, tokens=4).scores["dev"]
-    anew.write_text(json.dumps(signed(to_plain(replace(other, run=folders[0].path.name)))))
+    anew.write_text(json.dumps(with_checksum(to_plain(replace(other, run=folders[0].path.name)))))
 
     seen = Board(made.root, every=0).look()
     own = {view.name: view.ppl for view in seen.runs.values()}

@@ -242,8 +242,8 @@ def test_a_finished_cell_whose_run_is_gone_is_queued_again(tmp_path: Path, name:
     queue.enqueue(cells(1))
     claim = queue.claim()
     assert claim is not None and queue.finish(claim, 1.0)
-    assert queue.enqueue(cells(1), kept=lambda run: True) == 0
-    assert queue.enqueue(cells(1), kept=lambda run: False) == 1
+    assert queue.enqueue(cells(1), has_record=lambda run: True) == 0
+    assert queue.enqueue(cells(1), has_record=lambda run: False) == 1
 
 
 def test_the_password_of_a_storage_is_not_printed(tmp_path: Path) -> None:

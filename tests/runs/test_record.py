@@ -41,7 +41,7 @@ from lightning_tfm.runs.record import (
     to_plain,
 )
 from lightning_tfm.runs.samples import COUNT, Samples
-from lightning_tfm.sums import signed
+from lightning_tfm.sums import with_checksum
 from lightning_tfm.training.evaluate import Line
 from tests.helpers.studies import DEV, record
 from tests.helpers.tiny import attempt, experiment, in_child, metrics, train, weights, write_corpus
@@ -90,11 +90,11 @@ def test_an_infinite_perplexity_is_kept_in_valid_json(tmp_path):
         raise AssertionError(f"{word} is not JSON")
 
     path = result_in(tmp_path)
-    path.write_bytes(to_json(signed(to_plain(record(ppl=math.inf, nll=8000.0)))))
+    path.write_bytes(to_json(with_checksum(to_plain(record(ppl=math.inf, nll=8000.0)))))
     assert json.loads(path.read_text(), parse_constant=refuse)["scores"]["dev"]["ppl"] == "Infinity"
     found = read_record(path)
     assert isinstance(found, RunRecord) and found.scores["dev"].ppl == math.inf and found.scores["dev"].nll == 8000
-    path.write_bytes(to_json(signed(to_plain(record()) | {"flops": "Infinity"})))
+    path.write_bytes(to_json(with_checksum(to_plain(record()) | {"flops": "Infinity"})))
     assert "flops='Infinity': expected a number" in read_record(path).reason
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json({"a": math.nan})
@@ -121,9 +121,9 @@ def test_a_score_without_its_checksum_is_damaged_unless_its_run_is_older_than_ch
     for name, plain in ((path, to_plain(score) | left), (result, to_plain(record()))):
         name.write_bytes(to_json(plain))
     assert read_score(path) == (replace(score, files={}) if left else missing)
-    result.write_bytes(to_json(signed(to_plain(record()))))
+    result.write_bytes(to_json(with_checksum(to_plain(record()))))
     assert read_score(path) == missing
-    path.write_bytes(to_json(signed(to_plain(score) | left)))
+    path.write_bytes(to_json(with_checksum(to_plain(score) | left)))
     assert isinstance(read_score(path), Score), read_score(path)
     result.write_bytes(to_json(to_plain(replace(record(), files={"metrics.jsonl": "0" * 64}))))
     assert read_record(result).damaged, "a record that has lost its own"

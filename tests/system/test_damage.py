@@ -28,7 +28,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import link
-from lightning_tfm.sums import signed
+from lightning_tfm.sums import with_checksum
 from lightning_tfm.training.weight_files import verify
 from lightning_tfm.watch.run_state import Curve, RunState
 from tests.helpers.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
@@ -176,9 +176,9 @@ def test_what_another_run_wrote_is_refused_by_its_name(finished, tmp_path):
         (ours | {"run": other}, f"val.json is the score of run {other}"),
         (older | {"nll": ours["nll"] * 1.001}, "val.json is not the score that result.json holds"),
     ):
-        score.write_bytes(to_json(signed({key: value for key, value in theirs.items() if key != "sha256"})))
+        score.write_bytes(to_json(with_checksum({key: value for key, value in theirs.items() if key != "sha256"})))
         assert said in shown(one, run)
-    score.write_bytes(to_json(signed({key: value for key, value in older.items() if key != "sha256"})))
+    score.write_bytes(to_json(with_checksum({key: value for key, value in older.items() if key != "sha256"})))
     assert not isinstance(shown(one, run), str)
     whole = json.loads((run / "result.json").read_bytes())
     for named, trained, said in (
@@ -187,7 +187,7 @@ def test_what_another_run_wrote_is_refused_by_its_name(finished, tmp_path):
     ):
         theirs = whole | {"identity": whole["identity"] | {"train": named}, "data": whole["data"] | {"train": trained}}
         del theirs["sha256"]
-        (run / "result.json").write_bytes(to_json(signed(theirs)))
+        (run / "result.json").write_bytes(to_json(with_checksum(theirs)))
         folder = RunFolder(tmp_path / "r", run.name)
         with pytest.raises(UserError, match=said):
             Trained.open(folder, experiment_of(folder))

@@ -13,9 +13,9 @@ from lightning_tfm.dashboard import serve
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.study.study_file import file_of
-from lightning_tfm.sums import signed
+from lightning_tfm.sums import with_checksum
 from lightning_tfm.watch import run_cache, run_state
-from lightning_tfm.watch.file_cache import Kept, Lines, read_object, tail
+from lightning_tfm.watch.file_cache import Cached, Lines, read_object, tail
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers.studies import SMALL, Folder
 
@@ -82,7 +82,7 @@ def test_a_curve_keeps_finite_numbers_and_thins_long_series(tmp_path):
 def test_what_was_read_is_kept_until_the_file_is_another(tmp_path):
     path, read = tmp_path / "a.json", []
     path.write_text("1")
-    kept = Kept(lambda p: read.append(p) or p.read_text(), most=1)
+    kept = Cached(lambda p: read.append(p) or p.read_text(), most=1)
     assert [kept(path), kept(path)] == ["1", "1"] and len(read) == 1
     half = tmp_path / "half"
     half.write_text("2")
@@ -153,7 +153,7 @@ def test_a_second_start_reads_no_finished_run_and_sees_the_same(made, tmp_path, 
     lost = next(path for path in made.root.glob("runs/*/result.json") if path.stat().st_size > 100)
     plain = json.loads(lost.read_bytes())
     plain["scores"]["dev"] |= {"ppl": "Infinity", "nll": 812_000.0}
-    lost.write_text(json.dumps(signed(plain)))
+    lost.write_text(json.dumps(with_checksum(plain)))
     (lost.parent / "cell.json").write_text('{"row": "base", "seed": 3}')
     board, first = looked(made, file)
     assert len(read) == 9 and not file.exists()

@@ -12,7 +12,7 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import file_of, load_as
-from lightning_tfm.sums import signed
+from lightning_tfm.sums import with_checksum
 
 WIDTHS = ("1", "2", "4", "8", "16")
 
@@ -97,4 +97,4 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
         else:
             record = head_ablation.beams(trained, text, how, widths, say)
             print(to_text(pages.beam_blocks(record)))
-        write_to(folder.path / "report" / f"{what}.json", to_json(signed(record)).decode())
+        write_to(folder.path / "report" / f"{what}.json", to_json(with_checksum(record)).decode())

@@ -208,8 +208,8 @@ def _run(settings: Settings, sweep: Sweep, study: Ablation, tuning: Tuning | Non
 def say_kept(study: Ablation, sweep: Sweep, settings: Settings) -> None:
     """Name the rows that a table keeps though its sweep file lacks them, and those that are hidden."""
     named = {row.name for row in sweep.factor_rows([find_row(settings.rows, row) for row in sweep.rows])}
-    if kept := [row.name for row in study.rows if row.name not in named]:
-        hide = with_out(f"lightning-tfm study hide {study.name} {shlex.quote(kept[0])}", settings.out)
-        them = "them" if kept[1:] else "it"
-        say(f"{study.name}: kept, though {sweep.path} does not name {them}: {', '.join(kept)} ({hide})")
+    if unnamed := [row.name for row in study.rows if row.name not in named]:
+        hide = with_out(f"lightning-tfm study hide {study.name} {shlex.quote(unnamed[0])}", settings.out)
+        them = "them" if unnamed[1:] else "it"
+        say(f"{study.name}: kept, though {sweep.path} does not name {them}: {', '.join(unnamed)} ({hide})")
     say_hidden(study, settings.out)

@@ -139,11 +139,11 @@ def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
 
 def introduction(file: SearchFile, search: Search, points: int, refused: int) -> list[str]:
     """What the words of the sweep file mean on this engine."""
-    meant = f" (the sweep file's '{file.method}')" if file.method != search.sampler else ""
+    as_written = f" (the sweep file's '{file.method}')" if file.method != search.sampler else ""
     count = plural(points, "run") if not search.budget else plural(search.trials, "trial")
     count += ", base the first" if search.based else ", without base: begun before it was the first run"
     aims = ", ".join(f"{direction} {name}" for name, direction in search.objectives.items())
-    lines = [f"{search.name}: {count} by {search.sampler}{meant}, {aims}"]
+    lines = [f"{search.name}: {count} by {search.sampler}{as_written}, {aims}"]
     if "training.eps_ls" in {p.name for p in search.space} and "dev/ppl" in search.objectives:
         lines.append(
             f"{search.name}: WARNING: label smoothing (training.eps_ls) trades perplexity for {OF_TEXT.label}: by "

@@ -20,7 +20,7 @@ from lightning_tfm.report.study_report import make
 from lightning_tfm.runs.record import read_score
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
-from lightning_tfm.sums import KEY, signed
+from lightning_tfm.sums import KEY, with_checksum
 from tests.helpers.studies import Generator
 from tests.helpers.tables import read_tables
 
@@ -127,7 +127,7 @@ def test_runs_that_lack_it_or_have_another_version_of_it_leave_it_untested(root,
     folder = made.folder(made.study.rows[1], 3).path.name
     (path,) = (root / "runs" / folder).glob("scores/*/val.json")
     score = {key: value for key, value in json.loads(path.read_bytes()).items() if key != KEY}
-    path.write_text(json.dumps(signed(score | {"chrf_signature": "nrefs:1|version:1.5"})))
+    path.write_text(json.dumps(with_checksum(score | {"chrf_signature": "nrefs:1|version:1.5"})))
     assert METRICS["chrf"].of(read_score(path)) == score["chrf"]
     rows = {row.name: row.metric("chrf") for row in make("made", root).summary.rows}
     assert rows["A-h1"].mean is None and rows["C-N2"].mean and rows["C-N2"].difference is None
