@@ -139,12 +139,6 @@ def test_every_field_has_its_own_words():
 NAMED_BY_THEMSELVES = {"beta1", "beta2", "adam_eps", "num_nodes", "accelerator"}
 
 
-def test_a_size_that_does_not_divide_names_row_field_and_divisors():
-    small = replace(BASE, miniature=Miniature(width=7))
-    with pytest.raises(UserError, match=r"row 'X': model\.d_model=512 .*miniature\.width=7.*1, 2, 4, 8, 16"):
-        small.scaled("row 'X'")
-
-
 def test_a_whole_number_is_a_fraction_where_one_is_expected():
     assert override(BASE, {"model.P_drop": 0}, "x").model.P_drop == 0.0
     assert isinstance(override(BASE, {"model.P_drop": 0}, "x").model.P_drop, float)

@@ -39,7 +39,8 @@ def copy_attention(theirs: nn.MultiheadAttention, weights: list[nn.Linear]) -> N
 
 @torch.no_grad()
 def copy_weights(theirs: nn.Transformer, ours: Transformer) -> None:
-    for there, here in zip(theirs.encoder.layers, ours.encoder, strict=True):
+    stacks = [(theirs.encoder.layers, ours.encoder), (theirs.decoder.layers, ours.decoder)]
+    for there, here in (pair for stack in stacks for pair in zip(*stack, strict=True)):
         copy_attention(there.self_attn, [here.self_attention.W_QKV, here.self_attention.W_O])
         there.linear1.load_state_dict(here.feed_forward.W_1.state_dict())
         there.linear2.load_state_dict(here.feed_forward.W_2.state_dict())
@@ -47,12 +48,7 @@ def copy_weights(theirs: nn.Transformer, ours: Transformer) -> None:
         there.norm2.load_state_dict(here.residual_2.norm.state_dict())
     for there, here in zip(theirs.decoder.layers, ours.decoder, strict=True):
         cross = here.cross_attention
-        copy_attention(there.self_attn, [here.self_attention.W_QKV, here.self_attention.W_O])
         copy_attention(there.multihead_attn, [cross.W_Q, cross.W_KV, cross.W_O])
-        there.linear1.load_state_dict(here.feed_forward.W_1.state_dict())
-        there.linear2.load_state_dict(here.feed_forward.W_2.state_dict())
-        there.norm1.load_state_dict(here.residual_1.norm.state_dict())
-        there.norm2.load_state_dict(here.residual_2.norm.state_dict())
         there.norm3.load_state_dict(here.residual_3.norm.state_dict())
     if ours.config.norm == "pre":
         theirs.encoder.norm.load_state_dict(ours.encoder_norm.state_dict())

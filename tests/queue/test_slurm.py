@@ -50,11 +50,6 @@ def test_workers_of_a_job_are_those_of_its_gpus() -> None:
     assert arguments[arguments.index("--runs-per-device") + 1] == "8" and "--trainer.accelerator=gpu" in arguments
 
 
-def test_several_devices_to_a_run_and_several_runs_to_a_device_are_refused() -> None:
-    with pytest.raises(UserError, match="several devices to a run, or several runs to a device"):
-        resources(Hardware(devices=2), runs=2, gpus=2)
-
-
 def test_a_job_that_has_to_end_stops_its_worker_and_comes_back(tmp_path: Path, forks) -> None:
     ready = tmp_path / "ready"
     program = f"import pathlib, time; pathlib.Path({str(ready)!r}).touch(); time.sleep(250)"

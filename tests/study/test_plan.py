@@ -280,7 +280,8 @@ def test_the_study_is_what_study_json_says_whatever_became_of_its_files(tmp_path
     assert "the text data.train=train has changed" in capsys.readouterr().err and len(worked) == 2
 
 
-def test_a_study_of_an_earlier_version_resumes_by_its_command(tmp_path: Path, worked) -> None:
+def test_a_study_of_an_earlier_version_resumes_by_its_command(tmp_path: Path, monkeypatch, worked) -> None:
+    monkeypatch.chdir(Path.cwd())  # it is left for the directory of the command
     out = begin(tmp_path, "--workers", "1")
     folder = out / "studies" / "small"
     (folder / FILE).unlink()
