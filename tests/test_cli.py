@@ -22,8 +22,9 @@ from lightning_tfm.cli.train.tune import add_search_options, search_from
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import apply, load_rows
+from lightning_tfm.study.rows import Fingerprints, apply, load_rows
 from lightning_tfm.study.settings import PLAIN, SECTIONS, load_experiment
+from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.suggestions import ALIASES
 from lightning_tfm.study.sweeps import read_search, read_sweep
 from lightning_tfm.yaml_files import shipped_folder
@@ -113,6 +114,28 @@ def test_a_smoke_test_is_ten_steps_of_everything_apart_from_results(capsys, tmp_
     trained = averaging.exact.training
     assert (trained.steps, trained.warmup, trained.average_last, trained.average_every) == (10, 5, 2, 5)
     assert averaging.hardware.validate_every == 0, "it is validated"
+
+
+def test_a_smoke_test_ends_with_what_to_type_instead_and_without_findings(capsys, monkeypatch, tmp_path):
+    from lightning_tfm.cli.train import carry_out as last
+
+    base, none = load_experiment("experiments/miniature.yaml"), Fingerprints("", "")
+    study = Ablation(name="mine", base=base, rows=[], seeds=[1], prints=none, V=1, store="")
+    monkeypatch.setattr(last, "_table", lambda *_: ([], True))
+    monkeypatch.setattr(last, "remember", lambda *_: None)
+    for smoke in (True, False):
+        assert last.carry_out(study, tmp_path, Resources(), {"smoke": smoke}, []) == 0
+        assert ("the same command without --smoke" in capsys.readouterr().out) is smoke
+
+
+def test_python_m_is_the_command():
+    def said(*how):
+        command = [sys.executable, *how, "fit", "--modle.h", "4"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stdout, done.stderr
+
+    assert said("-m", "lightning_tfm") == said("-m", "lightning_tfm.cli.main")
+    assert said("-m", "lightning_tfm")[0] == 2
 
 
 TABLES = [p.name for p in sorted(shipped_folder("sweeps").glob("*.yaml")) if "." not in p.stem and p.stem != "search"]

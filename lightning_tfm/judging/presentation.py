@@ -177,7 +177,7 @@ def terminal(judgement: Judgement, width: int = 79, colour: bool = False) -> str
 
     tables: list[Block] = []
     for aim in judgement.aims:
-        wide, thin = ((table(judgement, aim, narrow), Notes([])) for narrow in (False, True))
+        wide, thin = ([table(judgement, aim, narrow)] for narrow in (False, True))
         tables.append(Widest([wide, thin, thin]))
     drawn = forest_text.to_text(forest(judgement), width, colour)
     return drawn + "\n" * bool(drawn) + to_text([*tables, Notes(notes(judgement))], width)

@@ -89,10 +89,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Widest:
-    """Tables with their notes, of which a terminal shows the first that is narrow enough, and other formats the first;
-    in a terminal the last, and the others before their words, are folded."""
+    """Tables and their notes, of which a terminal shows the first that is narrow enough, or the last with its words
+    folded, and other formats the first. A table is the first of each."""
 
-    tables: "Sequence[tuple[Table, Notes]]"
+    views: "Sequence[Sequence[Table | Notes]]"
 
 
 @dataclass(frozen=True)

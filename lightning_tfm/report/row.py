@@ -93,7 +93,7 @@ class Difference:
     """ours over the paper's, which is taken as exact; where the paper's is clear and they share a unit"""
     paper_percent: float | None = field(default=None, metadata=OPTIONAL)
     beside: str = field(default="", metadata={"key": ""})
-    """what is printed beside the verdict (verdict.verdict_phrase)"""
+    """what is printed beside the verdict (verdict_words.phrase)"""
 
     def __getattr__(self, name: str) -> float | None:
         if name not in NUMBERS:

@@ -37,6 +37,8 @@ def carry_out(
     else:
         assert isinstance(study, Ablation)
         states, written = _table(study, root, resources, options, cells)
+    if options.get("smoke") and states is not None:
+        print("smoke test: after ten steps scores mean nothing; for the study itself the same command without --smoke")
     return 1 if not written or any(state.state == "failed" for state in states or ()) else 0
 
 
@@ -90,7 +92,7 @@ def _table(
     tested = cache(lambda: with_sentences(records))
 
     def report() -> "Report":
-        made.append(_print_report(report_of(tested()), several))
+        made.append(_print_report(report_of(tested()), several, smoke=bool(options.get("smoke"))))
         return made[0]
 
     reported = write_page(name, root, report)
@@ -113,14 +115,17 @@ def _print_table(made: "Report") -> "Report":
     return made
 
 
-def _print_report(made: "Report", several: bool) -> "Report":
-    """The report, its table with differences and verdicts printed where rows have `several` runs."""
+def _print_report(made: "Report", several: bool, smoke: bool) -> "Report":
+    """The report, its table with differences and verdicts printed where rows have `several` runs; what that says unless
+    it is of a smoke test."""
     from lightning_tfm.report.analyses import factors
     from lightning_tfm.report.charts.study_forest import forest_of
     from lightning_tfm.report.wording.notes import to_words
 
     if several:
         _print_table(made)
+    if smoke:
+        return made
     width = shutil.get_terminal_size((80, 24)).columns
     grid = None if several else made.summary.of(factors.ANALYSIS)
     print("".join(f"{line}\n" for line in factors.notes(grid, made.summary)) if grid else "", end="")

@@ -187,7 +187,6 @@ def scaling_study(reports: Sequence[Report], target: float) -> Document:
     whole, brief, briefest = (
         table(rows, studies, sizes, target, *kept) for kept in ((True, True), (False, True), (False, False))
     )
-    tables = [(of, Notes([])) for of in (whole, brief, briefest, briefest)]  # the last may be folded
     notes = [*_notes(exponents, sizes, target)]
     notes += [f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart)
     data = _data(rows, [*sizes])
@@ -199,7 +198,7 @@ def scaling_study(reports: Sequence[Report], target: float) -> Document:
         f"{plural(len(rows), 'row')} at {len(sizes)} scales",
         [
             Section("picture", "Over scales", [Figures([(picture(rows, studies, sizes), CAPTION)], broad=True)]),
-            Section("rows", "Rows at several scales", [Widest(tables)]),
+            Section("rows", "Rows at several scales", [Widest([[whole], [brief], [briefest]])]),
             Section("method", "How to read this", [Notes([*notes, *left_out])]),
         ],
         data,

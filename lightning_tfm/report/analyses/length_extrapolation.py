@@ -124,9 +124,7 @@ def _table(found: BeyondSummary, labels: Mapping[str, str]) -> Widest:
     wide = Table("", heads, cells)
     kept = [i for i, column in enumerate(wide.columns) if column.lines]
     short = replace(wide, columns=[wide.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in wide.rows])
-    return Widest(
-        [(replace(wide, columns=[replace(c, lines="") for c in wide.columns]), Notes([])), (short, Notes([]))]
-    )
+    return Widest([[replace(wide, columns=[replace(c, lines="") for c in wide.columns])], [short]])
 
 
 def interval_cell(found: Interval | None) -> str:

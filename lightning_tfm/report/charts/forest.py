@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lightning_tfm.plural_words import listed, plural, several, signed
-from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict, VerdictWord
+from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict, VerdictWord, brief_phrase
 
 SHARE, SHORTER = 0.1, 3.0
 """of the changes that may be beyond an axis's edge, but always one, where the axis is so many times as short then"""
@@ -66,13 +66,7 @@ class Entry:
     @property
     def sure(self) -> str:
         """The verdict's words, with the seeds that would decide it."""
-        if self.word is None:
-            return ""
-        if self.verdict == Verdict.DIVERGED:
-            return f"{self.word.shown} ({self.beside})"
-        return self.word.shown + f", {self.beside.replace('about ', '~')}" * bool(
-            self.verdict == Verdict.UNDECIDED and self.beside
-        )
+        return brief_phrase(self.verdict, self.beside) if self.verdict else ""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def _character(c: str) -> str:
 def to_latex(blocks: Sequence[Block], title: str = "") -> str:
     """A table with the caption `title` and its own for each; notes follow as a list, pictures are left out."""
     parts = []
-    for block in (block.tables[0][0] if isinstance(block, Widest) else block for block in blocks):
+    for block in (block.views[0][0] if isinstance(block, Widest) else block for block in blocks):
         if isinstance(block, Table):
             caption = latex("; ".join(filter(None, (title, block.title))))
             parts.append(to_table(block, f"{caption}." if caption else "").rstrip("\n"))

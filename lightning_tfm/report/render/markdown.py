@@ -8,7 +8,7 @@ from lightning_tfm.report.blocks import Block, Cell, Fold, Notes, Table, Text, W
 def to_markdown(blocks: Sequence[Block]) -> str:
     """Tables with their titles, notes as lists; pictures are left out."""
     parts = []
-    flat = (part for block in blocks for part in (block.tables[0] if isinstance(block, Widest) else (block,)))
+    flat = (part for block in blocks for part in (block.views[0] if isinstance(block, Widest) else (block,)))
     for block in flat:
         if isinstance(block, Table):
             parts += [f"{harmless(block.title)}\n"] * bool(block.title)

@@ -40,22 +40,24 @@ def _notes(block: Notes | Text, width: int) -> str:
 
 
 def _widest(block: Widest, width: int) -> list[str]:
-    """Columns are left out before words are folded, and fewer of them where folding helps."""
-    *wide, last = block.tables
-    tried = [(one, None) for one in wide] + [(one, width) for one in [*wide, last]]
-    made = [(_table(table, room), notes) for (table, notes), room in tried]
-    lines, notes = next((one for one in made if max(map(len, one[0])) <= width), made[-1])
-    return ["\n".join(lines), *[_notes(notes, width)] * bool(notes.lines)]
+    """Columns are left out before words are folded."""
+    for view, room in [(one, None) for one in block.views] + [(block.views[-1], width)]:
+        parts = [_table(one, room) if isinstance(one, Table) else [_notes(one, width)] for one in view]
+        tables = [lines for one, lines in zip(view, parts, strict=True) if isinstance(one, Table)]
+        if all(len(line) <= width for lines in tables for line in lines):
+            break
+    return [text for text in map("\n".join, parts) if text]
 
 
 def _table(table: Table, width: int | None) -> list[str]:
     """None: as wide as needed."""
     left = [column.words for column in table.columns]
+    folds = [column.words and column.kind != "word" for column in table.columns]
     cells: list[list[Lines]] = [[str(cell).split("\n") for cell in row] for row in table.rows]
     heads: list[Lines] = [(column.lines or column.head).split("\n") for column in table.columns]
     gap = 1 if table.dense else 2
     if width is not None:
-        heads, *cells = _folded([heads, *cells], left, width, gap)
+        heads, *cells = _folded([heads, *cells], folds, width, gap)
     widths = _widths([heads, *cells])
     first = _aligned(heads, widths, left, gap, bottom=True)
     body = [_aligned(row, widths, left, gap) for row in cells]
@@ -65,10 +67,10 @@ def _table(table: Table, width: int | None) -> list[str]:
     return [*title, *first, rule, *parts, *[rule] * (len(body) in table.rules)]
 
 
-def _folded(rows: list[list[Lines]], left: Sequence[bool], width: int, gap: int) -> list[list[Lines]]:
-    """Columns of words in as many lines as they need, the first last; words are broken where nothing else helps, and
-    columns of short words made narrow only where the table then fits."""
-    of_words = [i for i in range(len(left) - 1, -1, -1) if left[i]]
+def _folded(rows: list[list[Lines]], folds: Sequence[bool], width: int, gap: int) -> list[list[Lines]]:
+    """Columns of words, but for verdicts, in as many lines as they need, the first last; words are broken where nothing
+    else helps, and columns of short words made narrow only where the table then fits."""
+    of_words = [i for i in range(len(folds) - 1, -1, -1) if folds[i]]
     for most, least in ((NAME, LEAST), (LEAST, LEAST), (LEAST, 1)):
         kept = rows
         for i in of_words:

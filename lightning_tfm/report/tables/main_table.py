@@ -21,8 +21,7 @@ from lightning_tfm.report.tables.columns import COLUMNS
 from lightning_tfm.report.tables.extra_columns import FACTS, Fact, brief_facts, extra_facts
 from lightning_tfm.report.wording import notes
 from lightning_tfm.report.wording.outlier_seeds import outlier_note
-from lightning_tfm.report.wording.verdict import verdict_phrase
-from lightning_tfm.report.wording.verdict_words import WORDS, Verdict
+from lightning_tfm.report.wording.verdict_words import WORDS, Verdict, brief_phrase, phrase
 
 FEW = 3
 """varied fields that are columns of a page at first; more are a matter of the chooser"""
@@ -282,9 +281,14 @@ def _paper_cell(metric: Metric, d: Difference, row: SummaryRow) -> Cell:
 def _verdict_cell(metric: Metric, alpha: float, d: Difference, row: SummaryRow) -> Cell:
     if d.verdict not in (Verdict.DIVERGED, Verdict.INCOMPARABLE) and (d.estimate is None or row.n < 2):
         return Cell()
-    shown, line, why = WORDS[d.verdict].shown, verdict_phrase(d), _why(d, metric)
+    shown, line, why = WORDS[d.verdict].shown, phrase(d.verdict, d.beside), _why(d, metric)
     sure = d.holm is not None and d.holm < alpha
     return Cell(shown, d.beside, d.verdict, word=d.verdict, said=line, sure=sure, title=why)
+
+
+def _brief_cell(metric: Metric, row: SummaryRow) -> Cell:
+    d = row.metric(metric.name).difference
+    return Cell() if d is None else Cell(brief_phrase(d.verdict, d.beside))
 
 
 def _p(p: float | None) -> Cell:
@@ -308,16 +312,29 @@ def terminal(report: Summary) -> list[Block]:
 
 
 def _by_metric(report: Summary) -> list[Block]:
-    """p, the paper's differences and labels are dropped if there is no room."""
-    blocks: list[Block] = [Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])]
+    """Without room p, the paper's differences, the sizes beside verdicts and the names beside labels are dropped."""
+    first, labels = [name_column(), *label_columns(report.rows)], [row for row in report.rows if row.label]
+    called = [replace(name_column(), cell=lambda row: Cell(row.label or columns.row_title(row)))]
+    names = f"in commands and files: {'; '.join(f'{row.name} {row.label}' for row in labels)}"
+    shown = notes.brief_notes(report)
+    every = [("d", "pd", "p", "word"), ("d", "p", "brief"), ("d", "word"), ("d", "brief")]
+    views = [[*_tables(report, first, keys), Notes(shown)] for keys in every]
+    views += [[*_tables(report, called, ("d", "brief")), Notes([*shown, names])]] * bool(labels)
+    to = Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])
+    return [to, Widest(views)]
+
+
+def _tables(report: Summary, first: Sequence[Shown], keys: Sequence[str]) -> list[Table]:
+    """One for each metric; where nothing is tested it has neither p nor verdicts."""
+    made = []
     for metric in (METRICS[name] for name in report.metrics):
-        made = difference_columns(report, metric)
-        tables = []
-        for label, keys in ((True, ("d", "pd", "p", "word")), (True, ("d", "word")), (False, ("d", "word"))):
-            first = [name_column(), *label_columns(report.rows) * label, seed_column(), score_column(metric)]
-            tables.append(table(report.rows, [*first, *(made[key] for key in keys if key in made)]))
-        blocks.append(Widest([(one, Notes([])) for one in tables]))
-    return [*blocks, Notes(notes.brief_notes(report))]
+        of = difference_columns(report, metric)
+        of["brief"] = replace(of["word"], cell=partial(_brief_cell, metric))
+        verdicts = [d.verdict for row in report.rows if (d := row.metric(metric.name).difference)]
+        tested = any(verdict != Verdict.UNTESTABLE for verdict in verdicts)
+        shown = [of[key] for key in keys if key in of and (tested or key in ("d", "pd"))]
+        made.append(table(report.rows, [*first, seed_column(), score_column(metric), *shown]))
+    return made
 
 
 def _widest(report: Summary) -> Widest:
@@ -330,7 +347,7 @@ def _widest(report: Summary) -> Widest:
         [fact for fact in brief_facts(rows) if not fact.interval],
     )  # the paper's own columns go first
     full = [name_column("\n "), *field_columns(columns.columns_to_print(rows), columns.narrow_value)]
-    tables = []
+    views = []
     for first, nll, some in (
         ([full[0], *label_columns(rows), *full[1:]], both, every),
         (full, both, every),
@@ -342,8 +359,8 @@ def _widest(report: Summary) -> Widest:
         made = table(rows, [*first, *fact_columns(some), *n, *_scores(report, nll), *_paper(rows, unit="")])
         shown = [(one, found) for one, found in findings(report) if one is not WORTH or some == every]
         own = [line for one, found in shown for line in one.brief(found, report)]
-        tables.append((made, Notes([*notes.untested_notes(report, bool(nll)), *own])))
-    return Widest(tables)
+        views.append([made, Notes([*notes.untested_notes(report, bool(nll)), *own])])
+    return Widest(views)
 
 
 def document(report: Summary) -> list[Block]:

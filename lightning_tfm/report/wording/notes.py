@@ -9,13 +9,12 @@ from lightning_tfm.report.analyses.catalog import findings
 from lightning_tfm.report.blocks import Block, Text
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.row import SummaryRow, nll_metrics, printed_metrics
-from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.report.wording.headline import base_apart, why_untested
 from lightning_tfm.report.wording.outlier_seeds import FAR, outlier_clauses
-from lightning_tfm.report.wording.verdict import BIAS, FEWER, SCOPE, factors_printed, verdict_counts
+from lightning_tfm.report.wording.verdict import BIAS, SCOPE, factors_printed, verdict_counts
 from lightning_tfm.report.wording.verdict_words import WORDS, Verdict
 
 SEEDS = "mean ± standard deviation (n-1); of PPL the geometric mean, ± of its logarithms in percent"
@@ -144,15 +143,11 @@ def to_words(report: Summary, width: int) -> str:
 
 
 def _untested(report: Summary) -> list[str]:
-    """Why no row has a verdict, and what gives it one; empty where any has."""
+    """Why no row has a verdict; empty where any has."""
     differences = [d for row in report.rows for metric in report.metrics if (d := row.metric(metric).difference)]
     if not differences or any(d.verdict != Verdict.UNTESTABLE for d in differences):
         return []
-    if any(FEWER not in d.why for d in differences):
-        return [why_untested(report)]
-    first = min(report.seeds)
-    more = f"--seeds {first}-{first + statistics.LEAST - 1} gives every row a verdict; finished runs are not repeated."
-    return [why_untested(report), more]
+    return [why_untested(report)]
 
 
 def verdict_count_lines(report: Summary) -> list[str]:
@@ -182,7 +177,9 @@ def claim_line(claim: ClaimSummary) -> str:
 def brief_notes(report: Summary) -> list[str]:
     """Below the tables with tests in a terminal."""
     notes = [*base_apart(report), *reference_note(report), *nll_notes(report)]
-    notes.append(f"{SEEDS}; marginal {report.level} % intervals; verdicts use p (BH), over the rows of a metric")
+    tested = any(row.primary and row.primary.verdict != Verdict.UNTESTABLE for row in report.rows)
+    verdicts = "; verdicts use p (BH), over the rows of a metric" * tested
+    notes.append(f"{SEEDS}; marginal {report.level} % intervals{verdicts}")
     notes += columns.size_notes(report.scale, report.rows, brief=True)
     notes += [
         *common_notes(report),

@@ -41,10 +41,10 @@ from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.evidence import SMALLER_ALPHA, Evidence
 from lightning_tfm.report.stats.power import MOST
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
-from lightning_tfm.report.wording.verdict_words import WORDS, Verdict
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 if TYPE_CHECKING:  # a row imports rows files and YAML, which judging a file of scores does without
-    from lightning_tfm.report.row import Difference, Interval, SummaryRow
+    from lightning_tfm.report.row import Interval, SummaryRow
 
 FEWER = "a verdict needs"
 """in the reason why a row is not testable, where seeds are missing"""
@@ -163,12 +163,6 @@ FALSE = {
 }
 """share of its uses in which a word was false, in %, in log PPL and in BLEU: the highest of the kinds of simulated
 studies of five seeds or more in which it was said 20 times (benchmarks/results/words.txt)"""
-
-
-def verdict_phrase(difference: "Difference") -> str:
-    """A word with what belongs beside it."""
-    word, beside = WORDS[difference.verdict].shown, difference.beside
-    return f"{word} ({beside})" if difference.verdict == Verdict.DIVERGED else ", ".join(filter(None, [word, beside]))
 
 
 def verdict_counts(rows: "Sequence[SummaryRow]", metric: str) -> dict[str, int]:

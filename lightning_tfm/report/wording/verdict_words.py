@@ -234,3 +234,15 @@ class Shift(VerdictWord):
 
 WORDS: dict[str, VerdictWord] = {word.value: word for kind in (Verdict, Shift) for word in kind}
 OPEN = (Verdict.UNDECIDED, Verdict.UNTESTABLE)
+
+
+def phrase(verdict: str, beside: str) -> str:
+    """A word with what belongs beside it."""
+    shown = WORDS[verdict].shown
+    return f"{shown} ({beside})" if verdict == Verdict.DIVERGED else ", ".join(filter(None, [shown, beside]))
+
+
+def brief_phrase(verdict: str, beside: str) -> str:
+    """Of what belongs beside it only how many seeds diverged, or would decide it."""
+    kept = verdict in (Verdict.DIVERGED, Verdict.UNDECIDED)
+    return phrase(verdict, beside.replace("about ", "~") if kept else "")

@@ -136,7 +136,7 @@ def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(mad
     base = found.rows[0]
     assert found.control is None and base.excess.lower < 0.5 < base.excess.upper and base.word == FALLS_OFF
     tables = [block for block in blocks(found, report.summary) if isinstance(block, Widest)]
-    assert "rise [95 %]" in [column.head for column in tables[0].tables[0][0].columns]
+    assert "rise [95 %]" in [column.head for column in tables[0].views[0][0].columns]
 
 
 def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_word(made):

@@ -13,6 +13,7 @@ from lightning_tfm.report.blocks import Column, Table
 from lightning_tfm.report.build_summary import tabulate
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.render import text as terminal
+from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.row import Difference, Scores, SummaryRow
 from lightning_tfm.report.study_report import make, render_table
 from lightning_tfm.report.tables import columns, extra_columns, of_the_paper
@@ -186,3 +187,10 @@ def test_our_runs_stand_below_it(tmp_path, capsys):
     assert first[-3:] == ["27.18", "26.71", "2.6e+18"]
     assert "adds it" in text
     assert main(["table", "mine", "--table2"]) == 2
+
+
+def test_a_verdict_takes_one_line_where_names_are_folded():
+    heads = [Column("row", words=True), Column("verdict", words=True, kind="word")]
+    text = to_text([Table("", heads, [["a long name of a row", "undecided, ~22 seeds"]])], 36)
+    assert "undecided, ~22 seeds" in text and "a long name of a row" not in text
+    assert max(map(len, text.splitlines())) <= 36

@@ -11,7 +11,6 @@ from scipy import stats
 
 import lightning_tfm
 from lightning_tfm.metrics import BLEU, PPL
-from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats.evidence import Evidence, may_be_equal
 from lightning_tfm.report.stats.statistics import Estimate
 from lightning_tfm.report.study_report import make
@@ -26,8 +25,8 @@ from lightning_tfm.report.wording.claims import (
     claim_verdicts,
     claims_of,
 )
-from lightning_tfm.report.wording.verdict import FALSE, agrees, judge, verdict_counts, verdict_phrase
-from lightning_tfm.report.wording.verdict_words import Verdict
+from lightning_tfm.report.wording.verdict import FALSE, agrees, judge, verdict_counts
+from lightning_tfm.report.wording.verdict_words import Verdict, brief_phrase, phrase
 from lightning_tfm.study.rows import all_rows
 from tests.helpers.studies import summary_row
 from tests.helpers.tables import read_tables
@@ -110,11 +109,11 @@ def test_what_stands_beside_a_word():
     assert judge(evidence(p=0.5, equivalent=0.01), None, "ppl", False).beside == "± 1.4 % PPL"
     open_ = judge(evidence(p=0.5, needed=math.inf), CLEARLY, "ppl", False)
     assert open_.beside == "> 500 seeds" and "more than 500" in open_.why
-    assert (
-        verdict_phrase(Difference(Verdict.UNDECIDED, "", None, beside="about 14 seeds")) == "undecided, about 14 seeds"
-    )
-    assert verdict_phrase(Difference(Verdict.UNDECIDED, "", None)) == "undecided"
-    assert verdict_phrase(Difference(Verdict.DIVERGED, "", None, beside="2 of 4")) == "diverged (2 of 4)"
+    assert phrase(Verdict.UNDECIDED, "about 14 seeds") == "undecided, about 14 seeds"
+    assert phrase(Verdict.UNDECIDED, "") == "undecided"
+    assert phrase(Verdict.DIVERGED, "2 of 4") == brief_phrase(Verdict.DIVERGED, "2 of 4") == "diverged (2 of 4)"
+    assert brief_phrase(Verdict.UNDECIDED, "about 14 seeds") == "undecided, ~14 seeds"
+    assert brief_phrase(Verdict.SAME_DIRECTION, "× 7.27 [5.82, 8.73]") == "same direction"
 
 
 def test_the_error_of_a_size_is_that_of_both_runs_of_the_paper_and_ours():
