@@ -102,6 +102,8 @@ def find_file(name: str | Path) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
         return path
+    if path.is_dir():
+        raise UserError(f"{name}: is a folder; name a file in it")
     if not path.is_absolute() and len(path.parts) == 2 and path.parts[0] in FOLDERS:
         candidate = shipped_folder(path.parts[0]) / path.parts[1]
         if candidate.is_file():

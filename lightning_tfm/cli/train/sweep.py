@@ -136,7 +136,7 @@ def rows_and_seeds(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[in
     for option in AUTO if text != "auto" else ():
         if settings.verb[option] is not None:
             raise UserError(f"--{option.replace('_', '-')}={settings.verb[option]}: only with --seeds auto")
-    seeds = numbers(text) if text and text != "auto" else sweep.seeds
+    seeds = sweep.seeds if text in (None, "auto") else numbers(text)
     seeds = seeds or [settings.base.training.seed]
     for seed in seeds:
         override(settings.base, {"training.seed": seed}, f"seed {seed}")

@@ -45,7 +45,8 @@ def forest_of(report: Summary) -> Forest:
         report.to,
         brief=finding(axes, lines, report.to, room=BRIEF),
     )
-    return found if found.tested else replace(found, more=_five(report))
+    few = any(row.n < LEAST for row in report.rows)
+    return found if found.tested or not few else replace(found, more=_five(report))
 
 
 def _metrics(report: Summary) -> list[Metric]:

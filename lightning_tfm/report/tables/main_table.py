@@ -318,7 +318,7 @@ def _by_metric(report: Summary) -> list[Block]:
     names = f"in commands and files: {'; '.join(f'{row.name} {row.label}' for row in labels)}"
     shown = notes.brief_notes(report)
     every = [("d", "pd", "p", "word"), ("d", "p", "brief"), ("d", "word"), ("d", "brief")]
-    views = [[*_tables(report, first, keys), Notes(shown)] for keys in every]
+    views: list[list[Table | Notes]] = [[*_tables(report, first, keys), Notes(shown)] for keys in every]
     views += [[*_tables(report, called, ("d", "brief")), Notes([*shown, names])]] * bool(labels)
     to = Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])
     return [to, Widest(views)]
@@ -347,7 +347,7 @@ def _widest(report: Summary) -> Widest:
         [fact for fact in brief_facts(rows) if not fact.interval],
     )  # the paper's own columns go first
     full = [name_column("\n "), *field_columns(columns.columns_to_print(rows), columns.narrow_value)]
-    views = []
+    views: list[list[Table | Notes]] = []
     for first, nll, some in (
         ([full[0], *label_columns(rows), *full[1:]], both, every),
         (full, both, every),
