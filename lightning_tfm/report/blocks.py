@@ -89,10 +89,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Widest:
-    """Tables and their notes, of which a terminal shows the first that is narrow enough, or the last with its words
+    """Tables and their notes, of which a terminal shows the first that is narrow enough, if need be with its words
     folded, and other formats the first. A table is the first of each."""
 
     views: "Sequence[Sequence[Table | Notes]]"
+    folds: int = 0
+    """index of the first whose words may be folded"""
 
 
 @dataclass(frozen=True)

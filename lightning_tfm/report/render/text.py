@@ -41,7 +41,7 @@ def _notes(block: Notes | Text, width: int) -> str:
 
 def _widest(block: Widest, width: int) -> list[str]:
     """Columns are left out before words are folded."""
-    for view, room in [(one, None) for one in block.views] + [(block.views[-1], width)]:
+    for view, room in [(one, None) for one in block.views] + [(one, width) for one in block.views[block.folds :]]:
         parts = [_table(one, room) if isinstance(one, Table) else [_notes(one, width)] for one in view]
         tables = [lines for one, lines in zip(view, parts, strict=True) if isinstance(one, Table)]
         if all(len(line) <= width for lines in tables for line in lines):

@@ -321,7 +321,7 @@ def _by_metric(report: Summary) -> list[Block]:
     views: list[list[Table | Notes]] = [[*_tables(report, first, keys), Notes(shown)] for keys in every]
     views += [[*_tables(report, called, ("d", "brief")), Notes([*shown, names])]] * bool(labels)
     to = Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])
-    return [to, Widest(views)]
+    return [to, Widest(views, folds=-1)]
 
 
 def _tables(report: Summary, first: Sequence[Shown], keys: Sequence[str]) -> list[Table]:
