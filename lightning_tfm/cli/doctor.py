@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from lightning_tfm.cli.arguments import make_parser, parse, prints_config
 from lightning_tfm.cli.terminal import fit_width
 from lightning_tfm.queue.devices import how_shared
-from lightning_tfm.runs.environment import cpu_model, git_state, versions
+from lightning_tfm.runs.environment import cpu_model, git_state, rng_note, versions
 from lightning_tfm.runs.process.threads import check_cores, threads_of, waiting
-from lightning_tfm.runs.rng_check import rng_note
 
 
 def main(verb: str, argv: Sequence[str]) -> int:

@@ -3,6 +3,6 @@
 its folder           folder, record, outcome, divergence
 an attempt           own_class_check, resume, train, trainer, weights, samples, evaluation, length_buckets,
                      rescored
-its record           result, environment, rng_check
+its record           result, environment
 its processes        malloc
 """

@@ -1,5 +1,10 @@
-"""Where a number was made: machine, versions, commit."""
+"""Where a number was made: machine, versions, commit; and whether NumPy draws there what it drew for other runs.
 
+Philox's words are fixed for good, but what NumPy's Generator makes of them is not: a release may change it (NEP 19).
+Another NumPy would then train other runs under the same names.
+"""
+
+import hashlib
 import os
 import platform
 import subprocess
@@ -9,10 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.rng import generator
 from lightning_tfm.runs.record import Git, Machine, without_folders
-from lightning_tfm.runs.rng_check import rng_note
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
+FIRST_DRAWS = {"standard_normal": "ca6fd564ae468b28", "random": "7bd16b647658f1e0", "permutation": "ec08d4938141c23e"}
+"""method of numpy.random.Generator -> the first 16 hex digits of the sha256 of its first draws"""
 
 
 def versions() -> dict[str, str]:
@@ -68,6 +75,23 @@ def machine(trainer: Hardware) -> Machine:
         command=[without_folders(word) for word in sys.argv],
         trainer=asdict(trainer),
     )
+
+
+def changed_methods() -> list[str]:
+    """Those of FIRST_DRAWS of which the NumPy that is installed makes other numbers."""
+    made = {
+        "standard_normal": generator("draws", 1).standard_normal((61, 67)).round(9),  # libraries differ in a last bit
+        "random": generator("draws", 2).random((61, 67)),
+        "permutation": generator("draws", 3).permutation(100_003),
+    }
+    digests = {name: hashlib.sha256(drawn.tobytes()).hexdigest()[:16] for name, drawn in made.items()}
+    return [name for name, digest in digests.items() if digest != FIRST_DRAWS[name]]
+
+
+def rng_note() -> str:
+    """A line for a record and for people where draws have changed, else empty."""
+    names = ", ".join(changed_methods())
+    return f"NumPy {version('numpy')} draws other numbers ({names}): other initial weights and orders" * bool(names)
 
 
 def inexact(e: Experiment, hardware: Hardware) -> list[str]:

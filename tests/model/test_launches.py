@@ -21,8 +21,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 
 import triton
 
-from lightning_tfm.accel.kernels import loss, masks
-from lightning_tfm.accel.kernels.jit import kernel
+from lightning_tfm.accel.kernels import kernel, loss, masks
 from tests.model.fake_gpu import fake_gpu
 
 pytestmark = pytest.mark.filterwarnings("default")

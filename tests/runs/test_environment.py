@@ -19,7 +19,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.queue.resources import make_resources
-from lightning_tfm.runs import rng_check
+from lightning_tfm.runs import environment
 from lightning_tfm.runs.divergence import Divergence, Undefined, divergence_of
 from lightning_tfm.runs.environment import inexact
 from lightning_tfm.runs.process import threads
@@ -55,13 +55,12 @@ def test_the_command_in_a_record_names_no_folder_of_the_machine(word, kept):
 
 
 def test_the_draws_are_those_that_were_committed():
-    assert rng_check.changed_methods() == [] and rng_check.rng_note() == ""
-    assert set(rng_check.FIRST) == set(rng_check.first_draws())
+    assert environment.changed_methods() == [] and environment.rng_note() == ""
 
 
 def test_another_generator_is_found_and_recorded(monkeypatch):
-    monkeypatch.setattr(rng_check, "generator", lambda *parts: np.random.Generator(np.random.PCG64(7)))
-    assert rng_check.changed_methods() == list(rng_check.FIRST)
+    monkeypatch.setattr(environment, "generator", lambda *parts: np.random.Generator(np.random.PCG64(7)))
+    assert environment.changed_methods() == list(environment.FIRST_DRAWS)
     reasons = inexact(Experiment(), Hardware(accelerator="cpu"))
     assert len(reasons) == 1 and "other initial weights and orders" in reasons[0]
 
@@ -79,7 +78,7 @@ def test_initial_weights_and_orders_are_drawn_by_these_methods_alone():
                 owner = ast.unparse(node.func.value)
                 if owner.startswith("generator(") or owner == "random":
                     called.add(node.func.attr)
-    assert called == set(rng_check.FIRST)
+    assert called == set(environment.FIRST_DRAWS)
 
 
 @pytest.mark.parametrize("max_len", [8, 200])

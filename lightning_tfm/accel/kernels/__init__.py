@@ -6,13 +6,28 @@ TRITON_INTERPRET=1. An interpreter shows no races, and says nothing of speed: un
 compared a kernel with its formula on a device, it is taken only where it is asked for. Masks are compared as every
 training starts.
 
-Files of this room import Triton, so others import them where they call them: a CPU never pays for it.
+Its other files import Triton, so others import them where they call them: a CPU never pays for it.
 """
 
 import os
+from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
+
+
+@cache
+def kernel(fn: Callable[..., None], varying: tuple[str, ...] = ()) -> Any:
+    """`fn` to be launched as kernel(fn)[grid](…), compiled, or interpreted where TRITON_INTERPRET=1 was set before.
+
+    Triton recompiles for an integer that is 1, which it makes a Python constant, and for one that sixteen divides;
+    not for arguments named in `varying`.
+    """
+    import triton
+
+    return triton.jit(fn, do_not_specialize=varying, do_not_specialize_on_alignment=varying)
 
 
 def has_triton() -> bool:

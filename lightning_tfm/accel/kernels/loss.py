@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_tfm.accel.kernels.jit import kernel
+from lightning_tfm.accel.kernels import kernel
 
 BLOCK, WARPS = 4096, 8
 """logits that a program takes at a time, and its warps"""
