@@ -1,4 +1,4 @@
-"""What is read of a study: status and readers."""
+"""What is read of a study: status, readers, and how often `sweep` reads a file."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tarfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from lightning_tfm.queue.storages.backends import JOURNAL, find_storage
 from lightning_tfm.queue.storages.open import open_queue
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import to_plain
+from lightning_tfm.study import expressions
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
@@ -29,7 +31,7 @@ from lightning_tfm.study.study_file import link, load, save
 from lightning_tfm.watch.study_state import Best, CellState, StudyState
 from tests.helpers.launching import ablation
 from tests.helpers.studies import FAR, Folder, leave, own_row, record
-from tests.helpers.tiny import in_child
+from tests.helpers.tiny import in_child, miniature
 
 
 def status(root: Path, capsys, *argv: str) -> str:
@@ -323,3 +325,49 @@ def test_the_dashboard_opens_nothing_for_writing(folder: Path) -> None:
 def test_a_command_that_writes_is_seen(folder: Path) -> None:
     code, found = written_by(folder, lambda: main(["report", "packed"]))
     assert code == 0 and any("report.html" in text for text in found)
+
+
+SWEEP = """name: traced
+method: grid
+parameters:
+  row: {values: [base, A-h1, E-learned]}
+command: [lightning-tfm, fit, "${args}"]
+"""
+
+
+def traced(sweep: Path, root: Path, *arguments: str) -> tuple[int, Counter, Counter]:
+    """The exit code of `sweep`; how often its process, its report included, read each file that was there, and laid
+    each row on a base."""
+    read, laid, launcher = Counter[str](), Counter[str](), [os.getpid()]
+    with_numbers = expressions.with_numbers
+
+    def listen(event: str, args: tuple) -> None:
+        if event == "open" and [os.getpid()] == launcher and isinstance(args[0], (str, os.PathLike)):
+            path = Path(args[0]).absolute()
+            if path.is_file() and not args[2] & (os.O_WRONLY | os.O_RDWR):
+                read[str(path.relative_to(root) if path.is_relative_to(root) else path.name)] += 1
+
+    def counted(base, change, where):
+        laid[where] += [os.getpid()] == launcher
+        return with_numbers(base, change, where)
+
+    expressions.with_numbers = counted
+    sys.addaudithook(listen)
+    return main(["sweep", str(sweep), *arguments]), read, laid
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_sweep_reads_its_file_once_and_a_record_twice_and_lays_each_row_on_base_once(tmp_path: Path, again) -> None:
+    (sweep := tmp_path / "traced.yaml").write_text(SWEEP)
+    steps = ["--training.steps=30", "--trainer.validate_every=10"]
+    arguments = [*miniature(tmp_path), *steps, "--workers=2", f"--out={tmp_path / 'out'}"]
+    if again:
+        in_child(lambda: main(["sweep", str(sweep), *arguments]))
+    code, read, laid = in_child(lambda: traced(sweep, tmp_path, *arguments))
+    assert code == 0
+    assert read["traced.yaml"] == read["table3.yaml"] == 1
+    before = 2 * again  # which rows are hidden, and what the study is joined with
+    assert read["out/studies/traced/study.json"] == before + 1, "for the rows that somebody else may have added"
+    records = {path: times for path, times in read.items() if path.endswith("result.json")}
+    assert len(records) == 3 and set(records.values()) == {2}, "the pool with its view, and the reports"
+    assert [times for where, times in laid.items() if "'A-h1'" in where] == [1] and set(laid.values()) == {1}
