@@ -33,7 +33,7 @@ from lightning_tfm.watch.study_state import CellState, value_of_aim
 from tests.helpers.family import is_stopped, runs_of
 from tests.helpers.launching import launch
 from tests.helpers.studies import DEV, leave
-from tests.helpers.waiting import wait_for
+from tests.helpers.waiting import Hurried, wait_for
 
 STEPS = 10
 ENDLESS = 3600.0
@@ -47,11 +47,11 @@ def make_cells(count: int) -> list[Cell]:
 class Fake:
     """Trains by sleeping: STEPS steps with a checkpoint after each, from which it goes on.
 
-    With `held` no run takes its last step before `let_go`.
+    With `held` no run takes its last step before `let_go`; one that is `deaf_to` a signal takes none.
     """
 
-    def __init__(self, root: Path, step_seconds: float = 0.01, held: bool = False) -> None:
-        self.root, self.step_seconds, self.held = root, step_seconds, held
+    def __init__(self, root: Path, step_seconds: float = 0.01, held: bool = False, deaf_to: int = 0) -> None:
+        self.root, self.step_seconds, self.held, self.deaf_to = root, step_seconds, held, deaf_to
         root.mkdir(parents=True, exist_ok=True)
 
     def let_go(self) -> None:
@@ -67,7 +67,10 @@ class Fake:
         return [(row, int(pid)) for found, row, pid in lines if found == kind]
 
     def __call__(self, task: Task) -> None:
+        if self.deaf_to:
+            signal.signal(self.deaf_to, signal.SIG_IGN)
         self.note("began", task)
+        time.sleep(ENDLESS if self.deaf_to else 0)
         folder, attempt = task.folder, task.attempt
         checkpoint = folder.checkpoints / "last"
         step = int(checkpoint.read_text()) if checkpoint.exists() else 0
@@ -398,14 +401,8 @@ def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(tmp_path
 
 
 def test_a_run_that_does_not_stop_is_killed_after_the_patience(tmp_path: Path, forks) -> None:
-    fake = Fake(tmp_path)
-
-    def train(task: Task) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        fake.note("began", task)
-        time.sleep(ENDLESS)
-
-    launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1, patience=0.3))
+    fake = Fake(tmp_path, deaf_to=signal.SIGTERM)
+    launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=1, patience=0.3))
     wait_for(lambda: fake.notes("began"))
     os.kill(launcher, signal.SIGTERM)
     assert forks.join(launcher) == 143
@@ -432,14 +429,8 @@ def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> No
             return not (tmp_path / "later").exists()
 
     monkeypatch.setattr(forking, "ONE_SIGNAL", UntilLater())
-    fake = Fake(tmp_path)
-
-    def train(task: Task) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        fake.note("began", task)
-        time.sleep(ENDLESS)
-
-    launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1, patience=ENDLESS))
+    fake = Fake(tmp_path, deaf_to=signal.SIGINT)
+    launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=1, patience=ENDLESS))
     wait_for(lambda: fake.notes("began"))
     os.kill(launcher, signal.SIGINT)
     wait_for(lambda: "stopping" in shown(tmp_path))
@@ -450,20 +441,6 @@ def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> No
     os.kill(launcher, signal.SIGINT)
     assert forks.join(launcher) == 130
     wait_for(lambda: not forks.alive(fake.notes("began")[0][1]))
-
-
-class Hurried:
-    """The module `time`, by whose clock an hour passes with every question `while_so`."""
-
-    def __init__(self, while_so: Callable[[], bool]) -> None:
-        self.while_so, self.ahead = while_so, 0.0
-
-    def monotonic(self) -> float:
-        self.ahead += 3600.0 * self.while_so()
-        return time.monotonic() + self.ahead
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(time, name)
 
 
 def test_a_stopped_pool_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_path, forks, monkeypatch) -> None:
