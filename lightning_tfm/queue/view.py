@@ -137,11 +137,8 @@ def best_words(best: Best | None) -> str:
 
 def change_words(change: dict[str, Any]) -> str:
     """Parameters of a trial, without their sections."""
-    return ", ".join(f"{key.partition('.')[2] or key}={_value(value)}" for key, value in change.items())
-
-
-def _value(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    words = {key: f"{value:.3g}" if isinstance(value, float) else value for key, value in change.items()}
+    return ", ".join(f"{key.partition('.')[2] or key}={value}" for key, value in words.items())
 
 
 def number(value: float | None) -> str:

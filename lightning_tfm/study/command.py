@@ -1,18 +1,16 @@
 """A command line that trains an experiment."""
 
 import shlex
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from lightning_tfm.config import Experiment, to_dict
 
 
 def fit_command(e: Experiment) -> str:
     """A command line that trains `e`: every field that differs from the defaults, as it is typed."""
-    default = _defaults()
+    default = to_dict(Experiment())
     parts = [
-        f"--{section}.{key}={_value(value)}"
+        f"--{section}.{key}={str(value).lower() if isinstance(value, bool) else value}"
         for section, keys in to_dict(e).items()
         for key, value in keys.items()
         if value != default[section][key]
@@ -23,12 +21,3 @@ def fit_command(e: Experiment) -> str:
 def with_out(command: str, root: Path | str) -> str:
     """A command that looks for results in `root`, which is named where it is not the default."""
     return command if Path(root) == Path("results") else f"{command} --out {shlex.quote(str(root))}"
-
-
-@cache
-def _defaults() -> dict[str, Any]:
-    return to_dict(Experiment())
-
-
-def _value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -79,19 +79,16 @@ def _of_table(table: Ablation) -> Callable[[Cell], Params]:
     fields = list(dict.fromkeys(key for change in changes.values() for key in change))
     base = {key: value_of(table.base, key) for key in fields}
     rows = {name: {"row": name} | base | change for name, change in changes.items()}
-    values = {key: _each_once([row[key] for row in rows.values()]) for key in ("row", *fields)}
-    told: dict[str, BaseDistribution] = {key: CategoricalDistribution(choices) for key, choices in values.items()}
+    values = {
+        key: {repr(row[key]): row[key] for row in rows.values()} for key in ("row", *fields)
+    }  # 1 and True are two
+    told: dict[str, BaseDistribution] = {key: CategoricalDistribution([*v.values()]) for key, v in values.items()}
     told["seed"] = CategoricalDistribution(table.seeds or [0])
 
     def of(cell: Cell) -> Params:
         return (rows[cell.row] | {"seed": cell.seed}, told) if cell.row in rows else ({}, {})
 
     return of
-
-
-def _each_once(values: list[Any]) -> list[Any]:
-    """Each once, in order; 1 and True are two."""
-    return list({repr(value): value for value in values}.values())
 
 
 def _of_search(search: Search) -> Callable[[Cell], Params]:
