@@ -187,7 +187,7 @@ def _around(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
 # --- the sentences over it ---
 
 UNTESTED = "nothing is tested yet; by the estimates alone "
-NAMED, ROOM, BRIEF = 3, 150, 110
+NAMED, ROOM, BRIEF = 3, 150, 95
 """changes that a title names, and its letters at most: two lines of a terminal, three of a narrow picture"""
 SIDES = ((("costs", "cost"), "worse"), (("gains", "gain"), "better"))
 """verbs of the changes that are furthest on a side, and what those are that are alone there"""
