@@ -1,7 +1,5 @@
 """Lightning's trainer writes a line of a file of scores, which `lightning-tfm judge` reads."""
 
-import csv
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import lightning
 from lightning_tfm.atomic_io import locked, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.judging.scores import records
+from lightning_tfm.report.serialize import to_csv
 
 
 class Scores(lightning.Callback):
@@ -44,11 +43,7 @@ class Scores(lightning.Callback):
                 lines = self._others()
                 own = {"row": self.row, "seed": self.seed}
                 lines.append(own | self.values | own)  # whatever a metric is called
-                out = io.StringIO()
-                writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)))
-                writer.writeheader()
-                writer.writerows(lines)
-                write_atomic(self.path, out.getvalue().encode())
+                write_atomic(self.path, to_csv(lines).encode())
 
     def _others(self) -> list[Mapping[str, str]]:
         """The file's lines but this run's. Raises UserError."""

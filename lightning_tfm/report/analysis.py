@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 
 
-def nothing(found: Any, report: "Summary") -> Sequence[Any]:
+def nothing(result: Any, report: "Summary") -> Sequence[Any]:
     """Of an analysis that says nothing there."""
     return []
 

@@ -72,7 +72,7 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
     runs = next(iter(cells.filled.values())).folder.parent
     diverged = [(row, seed) for row in study.every_row for seed in cells.diverged.get(row.name, ())]
     for row, seed in diverged:
-        members |= _diverged(study, row, runs / study.cell(row, seed).training_hash[:16])
+        members |= _diverged_run(study, row, runs / study.cell(row, seed).training_hash[:16])
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, data in sorted(members.items()):
@@ -117,12 +117,12 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
     return whole | {f"{folder}/scores/{scores.name}/{name}": data for name, data in kept.items()}
 
 
-def _diverged(study: Ablation, row: Row, folder: Path) -> dict[str, bytes]:
+def _diverged_run(study: Ablation, row: Row, folder: Path) -> dict[str, bytes]:
     """Its curve, and its score or how it ended: none of its sentences is ever read."""
     score = f"scores/{study.evaluation_of(row)[:16]}/{study.base.data.dev}.json"
     last = () if (folder / COPIED[0]).is_file() else (DIVERGED,)
-    kept = [name for name in (*COPIED, score, *last) if (folder / name).is_file()]
-    return {f"runs/{folder.name}/{name}": (folder / name).read_bytes() for name in kept}
+    copied = [name for name in (*COPIED, score, *last) if (folder / name).is_file()]
+    return {f"runs/{folder.name}/{name}": (folder / name).read_bytes() for name in copied}
 
 
 def _by_length(cell: FilledCell, split: str, limit: int, folder: str) -> dict[str, bytes]:
@@ -131,8 +131,8 @@ def _by_length(cell: FilledCell, split: str, limit: int, folder: str) -> dict[st
     for score in scores_by_length(cell, split, limit) if split else ():
         scores, table = Path("scores") / score.evaluation_hash[:16], f"{split}.sentences.tsv"
         data = (cell.folder / scores / table).read_bytes()
-        kept = replace(score, files={table: hashlib.sha256(data).hexdigest()})
-        files[f"{folder}/{scores}/{split}.json"] = to_json(with_checksum(to_plain(kept)))
+        changed = replace(score, files={table: hashlib.sha256(data).hexdigest()})
+        files[f"{folder}/{scores}/{split}.json"] = to_json(with_checksum(to_plain(changed)))
         files[f"{folder}/{scores}/{table}"] = data
     return files
 
@@ -144,7 +144,7 @@ def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     nothing, or if a study of that name is another experiment.
     """
     try:
-        study, beside, by_run = _read(file)
+        study, beside, by_run = _content(file)
     except FileNotFoundError:
         raise UserError(f"{file}: no such file") from None
     except (*BROKEN, ValueError) as error:
@@ -173,7 +173,7 @@ def _place(path: Path, files: dict[str, bytes]) -> None:
     half.rename(path)
 
 
-def _read(file: Path) -> tuple[Ablation, dict[str, bytes], dict[str, dict[str, bytes]]]:
+def _content(file: Path) -> tuple[Ablation, dict[str, bytes], dict[str, dict[str, bytes]]]:
     """The study, name -> content of what is beside it, and run -> name -> content of its files.
 
     Raises UserError, ValueError and BROKEN for what no archive of ours holds.

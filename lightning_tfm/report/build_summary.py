@@ -140,7 +140,7 @@ def summarise_untested(cells: Cells) -> Summary:
     table = tabulate(cells)
     rows = [*table.rows, *(table.hidden or [])]
     rows = with_worth(rows, cells.study, cells.comparable.curves, cells.study.base_row)
-    return with_analyses(_divided(table, rows), cells)
+    return with_analyses(_with_rows(table, rows), cells)
 
 
 def summarise(cells: Cells) -> Summary:
@@ -163,7 +163,7 @@ def summarise(cells: Cells) -> Summary:
         alone = row.name == cells.against or row.same_as
         row = row if alone else _with_differences(row, evidence, paper, full_size, cells.reference or "base")
         if not alone and (row.diverged or cells.against in cells.diverged):
-            row = _beside_diverged(row, cells.reference or "base")
+            row = _untested_row(row, cells.reference or "base")
         if row.name in cells.foreign and not row.same_as:
             why = f"another vocabulary than {cells.reference or 'base'}: see the NLL per reference word"
             not_compared = Difference(Verdict.INCOMPARABLE, why, None)
@@ -172,7 +172,7 @@ def summarise(cells: Cells) -> Summary:
 
     rows = with_worth([tested(row) for row in every], cells.study, tested_cells.curves, cells.against)
     summary = replace(
-        _divided(table, rows),
+        _with_rows(table, rows),
         tested=True,
         sentences=next((cell.sentences for cell in tested_cells.filled.values()), None),
         sentence_noise=any(OF_TEXT.name in c.sums for c in tested_cells.filled.values()),
@@ -189,14 +189,14 @@ def summarise(cells: Cells) -> Summary:
 def with_analyses(summary: Summary, cells: Cells) -> Summary:
     """With what every analysis found that applies, rounded where programs read it."""
     analyses: dict[str, Any] = {}
-    for analysis in (one for one in ANALYSES if summary.tested or one.without_tests):
+    for analysis in (candidate for candidate in ANALYSES if summary.tested or candidate.without_tests):
         finding = analysis.find(cells, replace(summary, analyses=analyses))
         if finding is not None:
             analyses |= {analysis.key: rounded(finding) if analysis.json else finding}
     return replace(rounded(summary), analyses=analyses, outdated=cells.outdated)
 
 
-def _divided(table: Summary, rows: list[SummaryRow]) -> Summary:
+def _with_rows(table: Summary, rows: list[SummaryRow]) -> Summary:
     """With these rows, the hidden ones last."""
     return replace(table, rows=rows[: len(table.rows)], hidden=rows[len(table.rows) :] or None)
 
@@ -230,17 +230,19 @@ def _each_look(
     if course is None:
         return [row_evidence(cells, names, paper, full_size)]
     if not course.looks or cells.reference:
-        found, why = row_evidence(cells, names, paper, full_size), ADDED if course.looks else BEFORE
-        return [{k: untested_evidence(float(e.estimate), e.n, e.n_base, e.untested or why) for k, e in found.items()}]
+        evidence, why = row_evidence(cells, names, paper, full_size), ADDED if course.looks else BEFORE
+        return [
+            {k: untested_evidence(float(e.estimate), e.n, e.n_base, e.untested or why) for k, e in evidence.items()}
+        ]
     plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
     last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
-    return [row_evidence(_restricted(cells, look), names, paper, full_size, part, last) for look, part in taken]
+    return [row_evidence(_cells_of_look(cells, look), names, paper, full_size, part, last) for look, part in taken]
 
 
-def _restricted(cells: Cells, look: Look) -> Cells:
+def _cells_of_look(cells: Cells, look: Look) -> Cells:
     """The cells that a look saw."""
-    kept = {(row, seed): cell for (row, seed), cell in cells.filled.items() if seed in look.seeds.get(row, [])}
-    return replace(cells, filled=kept)
+    filled = {(row, seed): cell for (row, seed), cell in cells.filled.items() if seed in look.seeds.get(row, [])}
+    return replace(cells, filled=filled)
 
 
 def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[Key, float]:
@@ -264,36 +266,36 @@ def _with_differences(
     """The row with its differences to the row `to`."""
 
     def metric(name: str) -> Scores:
-        found, printed = evidence.get((row.name, name)), paper.get((row.name, name))
-        return replace(row.metric(name), difference=_difference(name, found, printed, full_size, to))
+        own, printed = evidence.get((row.name, name)), paper.get((row.name, name))
+        return replace(row.metric(name), difference=_difference(name, own, printed, full_size, to))
 
     more = [name for name in row.more if (row.name, name) in evidence]
     return row.with_metrics({name: metric(name) for name in (*row.scores, *more)})
 
 
-def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
+def _untested_row(row: SummaryRow, to: str) -> SummaryRow:
     """A row of which seeds diverged, or beside one of which they did: no test."""
     made = Difference(Verdict.UNTESTABLE, f"seeds of {to} diverged", None)
     if row.diverged:
         k_of_n = f"{len(row.diverged)} of {row.n}"
         made = Difference(Verdict.DIVERGED, f"{k_of_n} seeds diverged", None, beside=k_of_n)
 
-    def metric(found: Scores) -> Scores:
-        printed = found.difference.paper if found.difference else None
-        percent = found.difference.paper_percent if found.difference else None
-        return replace(found, difference=replace(made, paper=printed, paper_percent=percent))
+    def metric(scores: Scores) -> Scores:
+        printed = scores.difference.paper if scores.difference else None
+        percent = scores.difference.paper_percent if scores.difference else None
+        return replace(scores, difference=replace(made, paper=printed, paper_percent=percent))
 
-    return row.with_metrics({name: metric(found) for name, found in row.scores.items()})
+    return row.with_metrics({name: metric(scores) for name, scores in row.scores.items()})
 
 
-def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:
-    judged = verdict.judge(found, printed, metric, full_size, to=to)
+def _difference(metric: str, evidence: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:
+    judged = verdict.judge(evidence, printed, metric, full_size, to=to)
     clear = None if printed is None else verdict.is_clear(printed, metric)
     of = METRICS[metric]
     paper_percent = of.in_units(printed) if of.log and printed is not None else None
     why = f"{judged.why} ({verdict.SCOPE})" if judged.word.found else judged.why
     made = Difference(judged.word, why, printed, clear, paper_percent=paper_percent, beside=judged.beside)
-    if found is None:
+    if evidence is None:
         return made
-    parts = [of.in_units(getattr(found, end)) for end in ("estimate", "lower", "upper", "smallest")]
-    return replace(made, evidence=found, percent=Percent(*parts) if of.log else None, factor=judged.factor)
+    parts = [of.in_units(getattr(evidence, end)) for end in ("estimate", "lower", "upper", "smallest")]
+    return replace(made, evidence=evidence, percent=Percent(*parts) if of.log else None, factor=judged.factor)

@@ -256,7 +256,7 @@ def matching_cells(study: Ablation, root: Path, collected: "Mapping[Key, FilledC
             empty[name, seed] = why
     common = commonest([cell.dev.signature for cell in filled.values()])
     signatures: dict[str, str] = {}
-    for name in _added(cell.dev for cell in filled.values()):
+    for name in _added_metrics(cell.dev for cell in filled.values()):
         there = [cell.dev.measures[name].signature for cell in filled.values() if name in cell.dev.measures]
         signatures[name] = signature_now(METRICS[name]) or commonest(there)
     outdated: Votes[str] = Votes()
@@ -273,7 +273,7 @@ def matching_cells(study: Ablation, root: Path, collected: "Mapping[Key, FilledC
     return Cells(study, root, filled, empty, outdated=dict(outdated))
 
 
-def _added(scores: Iterable[Score]) -> list[str]:
+def _added_metrics(scores: Iterable[Score]) -> list[str]:
     """Metrics that any of these have more than others. A user-defined class that is gone is said to be so."""
     names = []
     for name in dict.fromkeys(name for score in scores for name in score.measures):
@@ -325,7 +325,7 @@ def _sentences(record: RunRecord, scores: Path, split: str, counter: Counter) ->
     dev = record.scores["dev"]
     check_files(scores, dev.files if (scores / f"{split}.json").is_file() else {})  # read with the record
     every = {m.name: _sums(m, scores, split, counter) for m in METRICS.values() if m.of(dev) is not None}
-    sums = {name: found for name, found in every.items() if found is not None}
+    sums = {name: of_metric for name, of_metric in every.items() if of_metric is not None}
     nll, tokens = sums[PPL.name].sum(0)
     if not math.isclose(nll, dev.nll, rel_tol=TOLERANCE) or tokens != dev.tokens:
         raise ValueError("the sentences do not add up to the score of the text")

@@ -182,7 +182,7 @@ class SummaryRow:
         return (self.scores | self.more).get(name) or Scores(None, None, {})
 
     def with_metrics(self, changed: Mapping[str, Scores]) -> "SummaryRow":
-        scores, more = ({name: changed.get(name, one) for name, one in of.items()} for of in (self.scores, self.more))
+        scores, more = ({name: changed.get(name, own) for name, own in of.items()} for of in (self.scores, self.more))
         return replace(self, scores=scores, more=more)
 
     @property

@@ -44,7 +44,7 @@ def undecided_rows(summary: Summary) -> set[str]:
     """Rows without a verdict in perplexity, and those of an undecided claim that do not hold by Holm's p yet."""
     about = {finding.row for claim in summary.claims if claim.verdict in OPEN for finding in claim.findings}
     rows = [(row.name, row.primary) for row in summary.rows]
-    return {name for name, found in rows if found and _waits(found, name in about, summary.alpha)}
+    return {name for name, difference in rows if difference and _waits(difference, name in about, summary.alpha)}
 
 
 def _waits(difference: Difference, claimed: bool, alpha: float) -> bool:

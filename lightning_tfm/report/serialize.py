@@ -23,9 +23,9 @@ BY_METRIC = {"by metric": ""}
 def plain(value: Any) -> Any:
     """For JSON."""
     if is_dataclass(value):
-        kept = [f for f in fields(value) if _key_of(f) and not _left_out(value, f)]
+        shown = [f for f in fields(value) if _key_of(f) and not _left_out(value, f)]
         keys: dict[str, Any] = {}
-        for f in kept:
+        for f in shown:
             own = getattr(value, f.name)
             if "inline" in f.metadata:
                 keys |= plain(own) or {}
@@ -39,9 +39,9 @@ def plain(value: Any) -> Any:
     return [plain(v) for v in value] if isinstance(value, list) else value
 
 
-def of_metric(metric: Metric, found: Any) -> Any:
+def of_metric(metric: Metric, value: Any) -> Any:
     """What is said of it, for JSON: an sd in percent has a separate key."""
-    keys = plain(found)
+    keys = plain(value)
     return {metric.sd_key if key == "sd" else key: x for key, x in keys.items()} if isinstance(keys, dict) else keys
 
 
@@ -79,6 +79,6 @@ def to_csv(data: Data) -> str:
     return out.getvalue()
 
 
-def to_json(found: Any, **head: object) -> str:
+def to_json(content: Any, **head: object) -> str:
     """A dataclass, its fields as keys (`plain`), or a mapping, after what `head` says."""
-    return json.dumps(head | plain(found), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(head | plain(content), indent=1, ensure_ascii=False) + "\n"

@@ -55,7 +55,9 @@ def row_evidence(
     if not cells.study.by_word:
         return _family_evidence(cells, names, every, *rest) | evidence
     alike = [name for name in names if name not in cells.foreign]
-    evidence |= {key: one for key, one in _family_evidence(cells, alike, every, *rest).items() if key[1] == PPL.name}
+    evidence |= {
+        key: numbers for key, numbers in _family_evidence(cells, alike, every, *rest).items() if key[1] == PPL.name
+    }
     return evidence | _family_evidence(cells, names, [WORD.name, *(name for name in every if name != PPL.name)], *rest)
 
 

@@ -45,8 +45,8 @@ def render_table(table: Summary, kind: str, width: int = 80) -> str:
         case "csv":
             return to_csv(main_table.table_lines(table))
         case "json":
-            read = {one.key for one in ANALYSES if one.json}
-            return to_json(replace(table, analyses={k: found for k, found in table.analyses.items() if k in read}))
+            read = {analysis.key for analysis in ANALYSES if analysis.json}
+            return to_json(replace(table, analyses={k: result for k, result in table.analyses.items() if k in read}))
         case "markdown":
             return to_markdown(main_table.document(table))
         case "text":

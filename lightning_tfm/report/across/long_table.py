@@ -68,7 +68,7 @@ def by_name(reports: Sequence[Report]) -> dict[str, Report]:
     named: dict[str, Report] = {}
     for report in reports:
         own = report.summary.study
-        alike = sum(one.summary.study == own for one in named.values())
+        alike = sum(earlier.summary.study == own for earlier in named.values())
         named[own + f" ({alike + 1})" * bool(alike)] = report
     return named
 

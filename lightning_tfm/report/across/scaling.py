@@ -185,7 +185,7 @@ def scaling_study(reports: Sequence[Report], target: float) -> Document:
     changes = changes.assign(n_1=rows[f"{first} n"], n=rows[f"{last} n"]).reset_index(names="row")
     title, scope = finding(changes, studies, f"{millions(small)} parameters", millions(large))
     whole, brief, briefest = (
-        table(rows, studies, sizes, target, *kept) for kept in ((True, True), (False, True), (False, False))
+        table(rows, studies, sizes, target, *parts) for parts in ((True, True), (False, True), (False, False))
     )
     notes = [*_notes(exponents, sizes, target)]
     notes += [f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart)
@@ -215,9 +215,9 @@ OF_SCALE |= {"miniature.depth"}
 
 def _apart(side: Mapping[str, Any]) -> str:
     """In what else its base differs from that of the smallest scale; empty for nothing."""
-    kept = [phrase for phrase in side["apart"] if phrase.partition(" ")[0] not in OF_SCALE]
-    kept += ["its seeds were added after looking, which p is not corrected for here"] * side["looks"]
-    return f"{side['study']}: {'; '.join(kept)}" if kept else ""
+    phrases = [phrase for phrase in side["apart"] if phrase.partition(" ")[0] not in OF_SCALE]
+    phrases += ["its seeds were added after looking, which p is not corrected for here"] * side["looks"]
+    return f"{side['study']}: {'; '.join(phrases)}" if phrases else ""
 
 
 DECIDED = [word.value for word in Shift if word is not Shift.CANNOT_TELL]
@@ -239,7 +239,7 @@ def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> M
         style = WORDS[r.verdict].style if r.verdict in WORDS else Verdict.UNTESTABLE.style
         end = f"{last} {name}" + f", {r.verdict}" * (r.verdict in DECIDED)
         series.append(Series(row, line, style, end, "\n".join([name, *tip, r.verdict]), marked=True))
-    around = max(2.0, float(np.median([abs(p.y) for one in series for p in one.points])))
+    around = max(2.0, float(np.median([abs(p.y) for curve in series for p in curve.points])))
     words = {float(n): millions(n) for n in sizes.values()}
     x = Axis(f"parameters of base: {', '.join(sizes)}", log=True, words=words, margin=0.02)
     y = Axis("dev perplexity against base", around=around, percent=True)

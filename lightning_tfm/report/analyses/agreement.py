@@ -111,9 +111,9 @@ class Agreement:
 
     @property
     def ppl(self) -> MetricAgreement:
-        found = self.by_metric[PPL.name]
-        assert found is not None, "there is no agreement without it"
-        return found
+        agreement = self.by_metric[PPL.name]
+        assert agreement is not None, "there is no agreement without it"
+        return agreement
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _metric(base: Trained, rows: Sequence[Trained], metric: str) -> MetricAgreem
     used, m = [row for row in rows if row.paper[metric] is not None], METRICS[metric]
     if base.paper[metric] is None or len(used) < LEAST:
         return None
-    paper_R = np.array([round(_printed(row, metric) - _printed(base, metric), 9) for row in used])
+    paper_R = np.array([round(_paper_value(row, metric) - _paper_value(base, metric), 9) for row in used])
     ours_R = np.array([mean(row.values[metric].values()) - mean(base.values[metric].values()) for row in used])
     size_R, logs_R = _sizes(used), np.log(_sizes(used)) - np.log(_sizes([base]))
     clear_R = np.abs(paper_R) > m.clear
@@ -220,7 +220,7 @@ def _metric(base: Trained, rows: Sequence[Trained], metric: str) -> MetricAgreem
         error_in_size=ErrorInSize(
             *(_number(unit * left_out_error(x_R, paper_R)) for x_R in (ours_R, logs_R, np.zeros(len(used))))
         ),
-        clear_beyond=_rounded(m.clear),
+        clear_beyond=_six_decimals(m.clear),
         clear_rows=int(clear_R.sum()),
         with_the_paper=int(with_paper_R.sum()),
         if_every_change_is_worse=int((clear_R & (paper_R * m.side < 0)).sum()),
@@ -228,7 +228,7 @@ def _metric(base: Trained, rows: Sequence[Trained], metric: str) -> MetricAgreem
     )
 
 
-def _printed(row: Trained, metric: str) -> float:
+def _paper_value(row: Trained, metric: str) -> float:
     value = row.paper[metric]
     assert value is not None, "the rows were chosen so"
     return value
@@ -255,7 +255,7 @@ def last_eighth(row: Trained) -> LastEighth | None:
     if not falls:
         return None
     fall = -math.expm1(-mean(falls))
-    return LastEighth(_rounded(fall), STILL_FALLING, fall > STILL_FALLING)
+    return LastEighth(_six_decimals(fall), STILL_FALLING, fall > STILL_FALLING)
 
 
 def read_at(curve: Curve, steps: int, shares: Sequence[float]) -> np.ndarray:
@@ -269,25 +269,25 @@ def _course(base: Trained, rows: Sequence[Trained]) -> AgreementCourse | None:
 
     Rows without a curve to the end are left out; so are validations near which a row has none.
     """
-    whole = [(row, kept) for row in rows if (kept := _to_the_end(row))]
+    whole = [(row, course) for row in rows if (course := _to_the_end(row))]
     base_curves = _to_the_end(base)
     if len(whole) < LEAST or not base_curves:
         return None
     shared = sorted(set.intersection(*map(set, base_curves.values())))
-    near = [_near([s / base.steps for s in shared], c, row.steps) for row, kept in whole for c in kept.values()]
-    at = [step for step, kept in zip(shared, np.all(near, axis=0), strict=True) if kept]
+    near = [_near([s / base.steps for s in shared], c, row.steps) for row, course in whole for c in course.values()]
+    at = [step for step, whole_there in zip(shared, np.all(near, axis=0), strict=True) if whole_there]
     if not at:
         return None
     shares = [step / base.steps for step in at]
-    values = [{seed: read_at(c, row.steps, shares) for seed, c in kept.items()} for row, kept in whole]
+    values = [{seed: read_at(c, row.steps, shares) for seed, c in course.items()} for row, course in whole]
     base_V = np.mean([read_at(c, base.steps, shares) for c in base_curves.values()], axis=0)
-    paper_R = np.array([_printed(row, "ppl") - _printed(base, "ppl") for row, _ in whole]).round(9)
+    paper_R = np.array([_paper_value(row, "ppl") - _paper_value(base, "ppl") for row, _ in whole]).round(9)
     points = []
     for v, (step, share) in enumerate(zip(at, shares, strict=True)):
         now = [{seed: float(of_V[v]) for seed, of_V in seeds.items()} for seeds in values]
         ours_R = np.array([mean(seeds.values()) for seeds in now]) - base_V[v]
         spearman = _number(rank_correlation(ours_R, paper_R))
-        points.append(CoursePoint(_rounded(share), step, _rounded(math.exp(base_V[v])), spearman))
+        points.append(CoursePoint(_six_decimals(share), step, _six_decimals(math.exp(base_V[v])), spearman))
     null = rank_correlation(-_sizes([row for row, _ in whole]), paper_R)
     return AgreementCourse(len(whole), _number(null), points)
 
@@ -302,11 +302,11 @@ def _near(shares: Sequence[float], curve: Curve, steps: int) -> list[bool]:
 
 
 def _number(value: float) -> float | None:
-    """`_rounded`; None for NaN."""
-    return _rounded(value) if math.isfinite(value) else None
+    """`_six_decimals`; None for NaN."""
+    return _six_decimals(value) if math.isfinite(value) else None
 
 
-def _rounded(value: float) -> float:
+def _six_decimals(value: float) -> float:
     """To six decimals, so that the order of a sum on another machine does not change a byte."""
     return round(float(value), 6) + 0.0
 
@@ -323,30 +323,29 @@ def _figure(value: float | None) -> str:
 FIGURES = ("Rows that differ in the paper, with its sign here", "Rank correlation (Spearman)", "Error in size")
 
 
-def figures(m: Metric, found: MetricAgreement) -> list[str]:
+def figures(m: Metric, agreement: MetricAgreement) -> list[str]:
     """The values of FIGURES in one metric, each beside what needs no experiment; a dash for what is unknown."""
-    signs = (
-        f"{found.with_the_paper} of {found.clear_rows} ({found.if_every_change_is_worse} if every change were worse)"
-    )
-    ranks = f"{_figure(found.spearman)} (parameter count alone {_figure(found.parameter_count_alone)})"
-    errors = found.error_in_size
+    by_size = agreement.if_every_change_is_worse
+    signs = f"{agreement.with_the_paper} of {agreement.clear_rows} ({by_size} if every change were worse)"
+    ranks = f"{_figure(agreement.spearman)} (parameter count alone {_figure(agreement.parameter_count_alone)})"
+    errors = agreement.error_in_size
     sizes = [NOTHING if x is None else m.size(x) for x in (errors.table, errors.parameter_count, errors.no_difference)]
     return [signs, ranks, "{} (parameter count alone {}, no difference {})".format(*sizes)]
 
 
 def _line(agreement: Agreement | None, fall: LastEighth | None) -> str:
     """For the end of a table in a terminal, no break before %; empty where nothing is known."""
-    said = []
+    parts = []
     if agreement is not None:
         ppl = agreement.ppl
-        said.append(f"{ppl.with_the_paper} of {ppl.clear_rows} rows that differ in the paper have its sign here")
+        parts.append(f"{ppl.with_the_paper} of {ppl.clear_rows} rows that differ in the paper have its sign here")
         if ppl.spearman is not None:
             alone = f" (parameter count alone {_figure(ppl.parameter_count_alone)})"
-            said.append(f"rank correlation {_figure(ppl.spearman)}" + alone * (ppl.parameter_count_alone is not None))
+            parts.append(f"rank correlation {_figure(ppl.spearman)}" + alone * (ppl.parameter_count_alone is not None))
     if fall is not None:
         unbroken = fell(fall).replace(" %", "\N{NO-BREAK SPACE}%")
-        said.append(f"base {unbroken} in the last eighth" + f": {SPEED}" * fall.still_falling)
-    return "; ".join(said)
+        parts.append(f"base {unbroken} in the last eighth" + f": {SPEED}" * fall.still_falling)
+    return "; ".join(parts)
 
 
 def fell(fall: LastEighth) -> str:
@@ -355,19 +354,19 @@ def fell(fall: LastEighth) -> str:
     return f"rose {-percent:.1f} %" if percent <= -0.05 else f"still fell {max(percent, 0):.1f} %"
 
 
-def notes(found: Agreement, report: Summary) -> list[str]:
+def notes(agreement: Agreement, report: Summary) -> list[str]:
     """Every figure, a sentence for each metric; the course of training."""
     lines = []
-    for name, one in found.by_metric.items():
-        if one is not None:
+    for name, of_metric in agreement.by_metric.items():
+        if of_metric is not None:
             values = "; ".join(
-                f"{key.lower()} {value}" for key, value in zip(FIGURES, figures(METRICS[name], one), strict=True)
+                f"{key.lower()} {value}" for key, value in zip(FIGURES, figures(METRICS[name], of_metric), strict=True)
             )
-            lines.append(f"Agreement with the paper in {METRICS[name].tested_as}, {one.rows} rows: {values}")
-    lines += [clear(found), ERROR_IN_SIZE, FEW_ROWS]
-    if found.calibrated_on:
-        lines.append(f"The shipped training setup was chosen on base and {', '.join(found.calibrated_on)}")
-    if course := found.curve:
+            lines.append(f"Agreement with the paper in {METRICS[name].tested_as}, {of_metric.rows} rows: {values}")
+    lines += [clear(agreement), ERROR_IN_SIZE, FEW_ROWS]
+    if agreement.calibrated_on:
+        lines.append(f"The shipped training setup was chosen on base and {', '.join(agreement.calibrated_on)}")
+    if course := agreement.curve:
         lines.append(
             f"Rank correlation in log PPL in the course of training, {course.rows} rows, each at the same share of "
             f"its own training: {', '.join(map(at, course.points))}"
@@ -384,31 +383,31 @@ FEW_ROWS = (
 )
 
 
-def clear(found: Agreement) -> str:
+def clear(agreement: Agreement) -> str:
     """From where a row is clear."""
-    beyond = {METRICS[name]: one.clear_beyond for name, one in found.by_metric.items() if one}
-    said = [f"{100 * x:.1f} % of {m.prose_name}" if m.log else m.size(x) for m, x in beyond.items()]
+    beyond = {METRICS[name]: of_metric.clear_beyond for name, of_metric in agreement.by_metric.items() if of_metric}
+    sizes = [f"{100 * x:.1f} % of {m.prose_name}" if m.log else m.size(x) for m, x in beyond.items()]
     return (
-        f"A row differs in the paper where its difference to base exceeds the noise of single runs: {', '.join(said)}"
+        f"A row differs in the paper where its difference to base exceeds the noise of single runs: {', '.join(sizes)}"
     )
 
 
-def about(found: Agreement, called: Mapping[str, str]) -> list[str]:
+def about(agreement: Agreement, called: Mapping[str, str]) -> list[str]:
     """What the figures are, for a page; `called`: what people call a row."""
 
     def listed(rows: Sequence[str]) -> str:
         return ", ".join(called.get(row) or row for row in rows)
 
-    said = [
-        f"{clear(found)} (two standard deviations of a difference of two)",
+    sentences = [
+        f"{clear(agreement)} (two standard deviations of a difference of two)",
         f"{ERROR_IN_SIZE}; for the parameter count the factor is of its logarithm",
         FEW_ROWS,
     ]
-    if against := found.ppl.against_the_paper:
-        said.append(f"Rows that differ in the paper's perplexity and do not have its sign here: {listed(against)}")
-    if found.calibrated_on:
-        said.append(f"The shipped training setup was chosen on base and {listed(found.calibrated_on)}")
-    return [f"{one}." for one in said]
+    if against := agreement.ppl.against_the_paper:
+        sentences.append(f"Rows that differ in the paper's perplexity and do not have its sign here: {listed(against)}")
+    if agreement.calibrated_on:
+        sentences.append(f"The shipped training setup was chosen on base and {listed(agreement.calibrated_on)}")
+    return [f"{sentence}." for sentence in sentences]
 
 
 def at(point: CoursePoint) -> str:
@@ -418,21 +417,21 @@ def at(point: CoursePoint) -> str:
 
 def _fall_sentence(fall: LastEighth) -> str:
     """A sentence, which is a warning where base was still learning."""
-    said = f"Base's dev perplexity {fell(fall)} over the last eighth of its training"
+    sentence = f"Base's dev perplexity {fell(fall)} over the last eighth of its training"
     limit = f"{100 * fall.threshold:.0f} %"
-    return said + (f", more than {limit}: {SPEED}" * fall.still_falling)
+    return sentence + (f", more than {limit}: {SPEED}" * fall.still_falling)
 
 
-def sections(found: Agreement, report: Summary) -> list[Section]:
+def sections(agreement: Agreement, report: Summary) -> list[Section]:
     """Every figure of each metric, what it means, and the course of training."""
     fall = report.of(LAST_EIGHTH)
-    said = [f"{'Warning: ' * fall.still_falling}{_fall_sentence(fall)}."] if fall else []
-    each = {METRICS[name]: one for name, one in found.by_metric.items() if one}
-    values = [figures(m, one) for m, one in each.items()]
-    heads = columns("figure", *(f"{m.tested_as}, {one.rows} rows" for m, one in each.items()))
+    warning = [f"{'Warning: ' * fall.still_falling}{_fall_sentence(fall)}."] if fall else []
+    each = {METRICS[name]: of_metric for name, of_metric in agreement.by_metric.items() if of_metric}
+    values = [figures(m, of_metric) for m, of_metric in each.items()]
+    heads = columns("figure", *(f"{m.tested_as}, {of_metric.rows} rows" for m, of_metric in each.items()))
     table = Table("", heads, [list(row) for row in zip(FIGURES, *values, strict=True)])
-    blocks: list[Block] = [Text(said), table, Notes(about(found, {row.name: row.called for row in report.rows}))]
-    if course := found.curve:
+    blocks: list[Block] = [Text(warning), table, Notes(about(agreement, {row.name: row.called for row in report.rows}))]
+    if course := agreement.curve:
         caption = (
             f"Log PPL, {course.rows} rows, each at the same share of its own training. Dashed: the parameter count "
             "alone"
@@ -480,6 +479,6 @@ ANALYSIS: Analysis[Agreement] = Analysis(
     find=find,
     sections=sections,
     notes=notes,
-    brief=lambda found, report: [_line(found, report.of(LAST_EIGHTH))],
+    brief=lambda agreement, report: [_line(agreement, report.of(LAST_EIGHTH))],
     without_tests=True,
 )

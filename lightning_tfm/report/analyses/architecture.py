@@ -59,23 +59,23 @@ def architecture(experiment: Experiment, name: str = "", base: Experiment | None
     ours, theirs = columns(experiment), columns(base or experiment)
     height = 70 + max(column.height for column in ours)
     parts, tops = [], []
-    one = experiment.model.one_stack
+    one_stack = experiment.model.one_stack
     theirs = theirs if len(theirs) == len(ours) else (theirs[-1],) * len(ours)
-    for x, column, other in zip((DECODER_X,) if one else (ENCODER_X, DECODER_X), ours, theirs, strict=True):
+    for x, column, other in zip((DECODER_X,) if one_stack else (ENCODER_X, DECODER_X), ours, theirs, strict=True):
         body, top, frame = _column_picture(column, other, x, height - 40, experiment.model.N)
         parts.append(body)
         tops.append((top, frame))
     source, target = experiment.data.languages
-    if not one:
+    if not one_stack:
         parts.append(_memory(tops[0][0], tops[1][1]))
         parts.append(label(ENCODER_X, height - 12, f"source, {source}", "start", "title"))
-    before = f"source, {source}, then " * one
+    before = f"source, {source}, then " * one_stack
     parts.append(label(DECODER_X, height - 12, f"{before}target, {target}, one token behind", "start", "title"))
     parts.append(label(DECODER_X + COLUMN / 2, 16, "probabilities of the next token", "middle", "title"))
     parts.append(label(8, 16, _head(experiment, name), "start", "label strong"))
-    where = "decoder-only" if one else "the encoder and in the decoder"
-    said = f"Architecture{f' of {name}' if name else ''}: {experiment.model.N} layers in {where}"
-    return figure(WIDTH, height, said, tag("g", "".join(parts), id=id) if id else "".join(parts))
+    where = "decoder-only" if one_stack else "the encoder and in the decoder"
+    description = f"Architecture{f' of {name}' if name else ''}: {experiment.model.N} layers in {where}"
+    return figure(WIDTH, height, description, tag("g", "".join(parts), id=id) if id else "".join(parts))
 
 
 def narrow_views(experiment: Experiment) -> list[str]:

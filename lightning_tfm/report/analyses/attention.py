@@ -32,8 +32,10 @@ def attention(cells: Cells, most: int = MOST) -> dict[str, Any]:
         record = provenance.collected(cell, "attention")
         if not record:
             continue
-        shown = [_sentence(one, sentences) for one in record["sentences"]]
-        size = sum(len(head) for one in shown for kind in KINDS for layer in one[kind] for head in layer["heads"])
+        shown = [_sentence(sentence, sentences) for sentence in record["sentences"]]
+        size = sum(
+            len(head) for sentence in shown for kind in KINDS for layer in sentence[kind] for head in layer["heads"]
+        )
         if runs and used + size > most:
             left_out += 1
             continue
@@ -52,7 +54,7 @@ def _by_seed(cells: Cells) -> list[FilledCell]:
     every = [
         (i, row != cells.study.base_row, place[row], cell) for row in place for i, cell in enumerate(cells.of(row))
     ]
-    return [cell for *_, cell in sorted(every, key=lambda one: one[:3])]
+    return [cell for *_, cell in sorted(every, key=lambda entry: entry[:3])]
 
 
 def _sentence(record: dict[str, Any], known: list[dict[str, list[str]]]) -> dict[str, Any]:
@@ -61,13 +63,13 @@ def _sentence(record: dict[str, Any], known: list[dict[str, list[str]]]) -> dict
     if words not in known:
         known.append(words)
     kinds = {
-        kind: [{"heads": [_packed(h) for h in layer], "bits": [_bits(h) for h in layer]} for layer in record[kind]]
+        kind: [{"heads": [_letters(h) for h in layer], "bits": [_bits(h) for h in layer]} for layer in record[kind]]
         for kind in KINDS
     }
     return {"at": known.index(words)} | kinds
 
 
-def _packed(head: Sequence[Sequence[int]]) -> str:
+def _letters(head: Sequence[Sequence[int]]) -> str:
     """Thousandths [query][key], row after row."""
     return "".join(ALPHABET[min(63, max(0, round(w * 63 / 1000)))] for row in head for w in row)
 

@@ -18,20 +18,20 @@ Collected = dict[str, list[dict[str, Any]]]
 
 
 def find(cells: Cells, report: Summary) -> Collected | None:
-    kept = {r.name: [provenance.collected(cell, "calibration") for cell in cells.of(r.name)] for r in report.rows}
-    return {name: seeds for name, every in kept.items() if (seeds := [one for one in every if one])} or None
+    records = {r.name: [provenance.collected(cell, "calibration") for cell in cells.of(r.name)] for r in report.rows}
+    return {name: seeds for name, every in records.items() if (seeds := [record for record in every if record])} or None
 
 
-def sections(found: Collected, report: Summary) -> list[Section]:
+def sections(records: Collected, report: Summary) -> list[Section]:
     """Pictures of the first seeds; the expected calibration error is the mean over seeds."""
-    first = {name: seeds[0]["bins"] for name, seeds in found.items()}
+    first = {name: seeds[0]["bins"] for name, seeds in records.items()}
     called = row_labels(report.rows)
-    names = {row: called[row] or row for row in found}
-    drawn = panels([r for r in report.rows if r.name in found])
+    names = {row: called[row] or row for row in records}
+    drawn = panels([r for r in report.rows if r.name in records])
     pictures = [(both(reliability(first, panel, names)), "") for panel in drawn]
     errors = [
         [name_cell(row, called), f"{100 * mean(s['ece'] for s in seeds):.2f}", str(len(seeds))]
-        for row, seeds in found.items()
+        for row, seeds in records.items()
     ]
     notes = [
         "dev set, reference as prefix, first seed; 15 bins of the likeliest token's probability",
@@ -42,7 +42,7 @@ def sections(found: Collected, report: Summary) -> list[Section]:
     return [Section("calibration", "Calibration", blocks, after="architecture")]
 
 
-def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel, names: Mapping[str, str]) -> Chart:
+def reliability(records: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel, names: Mapping[str, str]) -> Chart:
     """Reliability diagram: how often the likeliest token is right, against the probability it was given."""
     series = []
     for row in panel.rows:
@@ -52,7 +52,7 @@ def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel
                 b["accuracy"],
                 f"{names[row]}\n{b['confidence']:.3f} predicted, {b['accuracy']:.3f} correct, {b['count']:,} tokens",
             )
-            for b in found[row]
+            for b in records[row]
             if b["count"] > 0
         ]
         class_ = panel.classes[row] + " base" * (panel.classes[row] == BASE)

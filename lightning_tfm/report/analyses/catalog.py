@@ -1,5 +1,6 @@
 """Every analysis of a study, in the order in which a report names what it found."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from lightning_tfm.report.analyses import (
@@ -38,4 +39,9 @@ ANALYSES: list[Analysis[Any]] = [
 
 def findings(report: Summary) -> list[tuple[Analysis[Any], Any]]:
     """Every analysis that found something, and what."""
-    return [(one, report.analyses[one.key]) for one in ANALYSES if one.key in report.analyses]
+    return [(analysis, report.analyses[analysis.key]) for analysis in ANALYSES if analysis.key in report.analyses]
+
+
+def notes_of_analyses(report: Summary, of: Sequence[Analysis[Any]] = ANALYSES) -> list[str]:
+    """Below a table."""
+    return [line for analysis, what in findings(report) if analysis in of for line in analysis.notes(what, report)]

@@ -136,10 +136,10 @@ def crossing(curve: MeanCurve, level: float) -> Crossing:
     return Crossing(float(x[i - 1] + share * (x[i] - x[i - 1])), slope)
 
 
-def times(found: Multiplier, factor: float) -> Multiplier:
+def times(worth: Multiplier, factor: float) -> Multiplier:
     """All its numbers times `factor`."""
-    m, low, high = (None if x is None else factor * x for x in (found.estimate, found.lower, found.upper))
-    return Multiplier(m, low, high, found.marked)
+    m, low, high = (None if x is None else factor * x for x in (worth.estimate, worth.lower, worth.upper))
+    return Multiplier(m, low, high, worth.marked)
 
 
 def _price(base: SummaryRow, base_curve: MeanCurve, row: SummaryRow, curve: MeanCurve) -> float | None:
@@ -151,40 +151,40 @@ def _price(base: SummaryRow, base_curve: MeanCurve, row: SummaryRow, curve: Mean
 
 def find(cells: Cells, report: Summary) -> list[str] | None:
     """What the multipliers mean, where any row has one, and what was solved for in rows that cost as much as base."""
-    found = [worth for row in report.rows if (worth := row.worth) is not None]
-    if not found:
-        return solved(report.rows) or None
+    multipliers = [worth for row in report.rows if (worth := row.worth) is not None]
+    if not multipliers:
+        return solved_size_notes(report.rows) or None
     parts = [
         "compute: the compute multiplier, base's steps to the row's perplexity divided by the row's own steps, read "
         "off the dev curves; over seeds"
     ]
-    parts += [COVERAGE] * any(one.estimate is not None and one.lower is not None for one in found)
-    parts += ["> and <: beyond the first validation"] * any(one.estimate is None for one in found)
+    parts += [COVERAGE] * any(m.estimate is not None and m.lower is not None for m in multipliers)
+    parts += ["> and <: beyond the first validation"] * any(m.estimate is None for m in multipliers)
     parts += ["*: another schedule, or a rate still on its way to zero where the curve is read"] * any(
-        m.marked for m in found
+        m.marked for m in multipliers
     )
-    return ["; ".join(parts), *solved(report.rows)]
+    return ["; ".join(parts), *solved_size_notes(report.rows)]
 
 
-def solved(rows: Sequence[SummaryRow]) -> list[str]:
+def solved_size_notes(rows: Sequence[SummaryRow]) -> list[str]:
     """Of rows with a size solved for (study/match_compute.py): what their runs cost beyond base's, by kind."""
     base = next((row for row in rows if row.base), None)
-    said: dict[str, list[str]] = {}
+    rows_by_size: dict[str, list[str]] = {}
     for row in rows:
         for key, asked in row.ties.items():
             if base is None or not isinstance(asked, dict) or SOLVE not in asked:
                 continue
-            one, other = (getattr(x, asked[SOLVE]) for x in (row, base))
-            left = f" ({signed(100 * (one / other - 1), 2)} %)" if one and other else ""
-            said.setdefault(f"{key} solved for base's {asked[SOLVE]}", []).append(f"{row.name}{left}")
-    return [f"{what}: {', '.join(names)}" for what, names in said.items()]
+            own, of_base = (getattr(x, asked[SOLVE]) for x in (row, base))
+            left = f" ({signed(100 * (own / of_base - 1), 2)} %)" if own and of_base else ""
+            rows_by_size.setdefault(f"{key} solved for base's {asked[SOLVE]}", []).append(f"{row.name}{left}")
+    return [f"{what}: {', '.join(names)}" for what, names in rows_by_size.items()]
 
 
 ANALYSIS = Analysis(
     key="worth",
     find=find,
-    notes=lambda found, report: found,
-    brief=lambda found, report: [] if report.tested else found,
+    notes=lambda lines, report: lines,
+    brief=lambda lines, report: [] if report.tested else lines,
     json=False,
     without_tests=True,
 )

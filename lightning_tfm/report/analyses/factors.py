@@ -118,9 +118,9 @@ def factorial(study: Ablation, reference: str | None = None) -> Factorial | None
             rows[combination] = row.name
     named = [c for c in rows if any(row.name == rows[c] and row.change for row in study.rows)]
     levels = {key: list(dict.fromkeys(c[i] for c in named)) for i, key in enumerate(keys)}
-    for key, found in levels.items():
-        found.sort(key=lambda level, key=key: level != first[key])  # type: ignore[misc]
-    if len(keys) < 2 or any(len(found) < 2 for found in levels.values()):
+    for key, of_key in levels.items():
+        of_key.sort(key=lambda level, key=key: level != first[key])  # type: ignore[misc]
+    if len(keys) < 2 or any(len(of_key) < 2 for of_key in levels.values()):
         return None
     every = set(itertools.product(*levels.values()))
     if not every <= rows.keys():
@@ -140,60 +140,60 @@ def analyse(cells: Cells, fixed: bool = True) -> FactorSummary | None:
     `fixed`: whether seeds were fixed beforehand.
     Effects of combinations that have no run yet are left out.
     """
-    found = factorial(cells.study, cells.reference)
-    if found is None:
+    design = factorial(cells.study, cells.reference)
+    if design is None:
         return None
-    factors = [Factor(key, [str(level) for level in levels]) for key, levels in found.levels.items()]
+    factors = [Factor(key, [str(level) for level in levels]) for key, levels in design.levels.items()]
     metrics = [m for m in cells.metrics if m != PPL.name or not cells.study.by_word]
-    effects = [effect for metric in metrics for effect in _effects(cells, found, metric, fixed)]
+    effects = [effect for metric in metrics for effect in _effects(cells, design, metric, fixed)]
     maps = [
-        _heat_map(cells, found, first, second, metric)
-        for first, second in itertools.combinations(found.levels, 2)
+        _heat_map(cells, design, first, second, metric)
+        for first, second in itertools.combinations(design.levels, 2)
         for metric in metrics
     ]
     return FactorSummary(factors, effects, maps)
 
 
-def contrasts(found: Factorial) -> list[tuple[str, list[str], dict[Combination, float]]]:
+def contrasts(design: Factorial) -> list[tuple[str, list[str], dict[Combination, float]]]:
     """(kind, what is compared, coefficient of each combination) of every main effect and interaction of two fields."""
-    keys = list(found.levels)
+    keys = list(design.levels)
     listed = []
-    for key, levels in found.levels.items():
+    for key, levels in design.levels.items():
         listed += [("main", [f"{key}: {level} against {levels[0]}"], {key: level}) for level in levels[1:]]
-    for one, two in itertools.combinations(keys, 2):
-        for a, b in itertools.product(found.levels[one][1:], found.levels[two][1:]):
-            words = [f"{key}: {level} against {found.levels[key][0]}" for key, level in ((one, a), (two, b))]
-            listed.append(("interaction", words, {one: a, two: b}))
-    return [(kind, words, _coefficients(found, keys, levels)) for kind, words, levels in listed]
+    for first, second in itertools.combinations(keys, 2):
+        for a, b in itertools.product(design.levels[first][1:], design.levels[second][1:]):
+            words = [f"{key}: {level} against {design.levels[key][0]}" for key, level in ((first, a), (second, b))]
+            listed.append(("interaction", words, {first: a, second: b}))
+    return [(kind, words, _coefficients(design, keys, levels)) for kind, words, levels in listed]
 
 
-def _coefficients(found: Factorial, keys: list[str], levels: Mapping[str, Any]) -> dict[Combination, float]:
-    others = math.prod(len(found.levels[key]) for key in keys if key not in levels)
+def _coefficients(design: Factorial, keys: list[str], levels: Mapping[str, Any]) -> dict[Combination, float]:
+    others = math.prod(len(design.levels[key]) for key in keys if key not in levels)
     coefficients = {}
-    for combination in found.rows:
+    for combination in design.rows:
         sign = 1.0 / others
         for key, level in levels.items():
             own = combination[keys.index(key)]
-            sign *= 1.0 if own == level else -1.0 if own == found.levels[key][0] else 0.0
+            sign *= 1.0 if own == level else -1.0 if own == design.levels[key][0] else 0.0
         if sign:
             coefficients[combination] = sign
     return coefficients
 
 
-def _effects(cells: Cells, found: Factorial, metric: str, fixed: bool) -> list[Effect]:
-    runs = {c: cells.of(row) for c, row in found.rows.items()}
+def _effects(cells: Cells, design: Factorial, metric: str, fixed: bool) -> list[Effect]:
+    runs = {c: cells.of(row) for c, row in design.rows.items()}
     values = {c: [x.value(metric) for x in own] for c, own in runs.items()}
     order = [c for c, own in values.items() if own]
     n_R = np.array([len(values[c]) for c in order])
     v_R, df_R = _variances(values, order, n_R)
     S = next((x.sentences for c in order for x in runs[c]), 0)
     effects = []
-    for kind, words, coefficients in contrasts(found):
+    for kind, words, coefficients in contrasts(design):
         if not coefficients.keys() <= set(order):
             continue
         c_R = np.array([coefficients.get(c, 0.0) for c in order])
         mean_R = np.array([mean(values[c]) for c in order])
-        noise = _sentences(cells, found, metric, order, c_R)
+        noise = _sentences(cells, design, metric, order, c_R)
         effect = Effect(kind, metric, words, float(c_R @ mean_R))
         tested = _test_effects(effect, c_R, v_R / n_R, df_R, n_R, noise, S)
         few = (n_R[c_R != 0] < statistics.LEAST).any()
@@ -238,7 +238,7 @@ def _test_effects(
 
 
 def _sentences(
-    cells: Cells, found: Factorial, metric: str, order: list[Combination], c_R: np.ndarray
+    cells: Cells, design: Factorial, metric: str, order: list[Combination], c_R: np.ndarray
 ) -> tuple[float, float]:
     """Variances of the contrast between test texts: what no number of seeds makes smaller, and what each training has
     on its own; 0 where they are unknown."""
@@ -247,7 +247,7 @@ def _sentences(
         return NO_SENTENCES
     whole, own = 0.0, 0.0
     for c, combination in zip(c_R, order, strict=True):
-        runs = [boots[metric][cell.row, cell.seed] for cell in cells.of(found.rows[combination])]
+        runs = [boots[metric][cell.row, cell.seed] for cell in cells.of(design.rows[combination])]
         centred = np.array([run - run.mean() for run in runs])
         whole = whole + c * centred.mean(0)
         if len(runs) > 1:
@@ -257,13 +257,13 @@ def _sentences(
 
 def _with_p_corrected(effects: list[Effect]) -> list[Effect]:
     """Over the main effects, and over the interactions."""
-    found: list[Effect] = []
+    corrected: list[Effect] = []
     for kind in ("main", "interaction"):
         family = [effect for effect in effects if effect.kind == kind]
-        found += [
+        corrected += [
             replace(effect, p=p) for effect, p in zip(family, corrected_p_values([e.p for e in family]), strict=True)
         ]
-    return [replace(effect, depends_on=_depends_on(effect, found)) for effect in found]
+    return [replace(effect, depends_on=_depends_on(effect, corrected)) for effect in corrected]
 
 
 def _depends_on(effect: Effect, effects: list[Effect]) -> list[str]:
@@ -282,15 +282,15 @@ def stands_out(effect: Effect) -> bool:
     return effect.p < statistics.ALPHA
 
 
-def _heat_map(cells: Cells, found: Factorial, first: str, second: str, metric: str) -> HeatMap:
+def _heat_map(cells: Cells, design: Factorial, first: str, second: str, metric: str) -> HeatMap:
     """Mean over the other fields and the seeds."""
-    keys = list(found.levels)
+    keys = list(design.levels)
     i, j = keys.index(first), keys.index(second)
     rows: list[list[float | None]] = []
-    for a in found.levels[first]:
+    for a in design.levels[first]:
         rows.append([])
-        for b in found.levels[second]:
-            names = [name for c, name in found.rows.items() if c[i] == a and c[j] == b]
+        for b in design.levels[second]:
+            names = [name for c, name in design.rows.items() if c[i] == a and c[j] == b]
             of = METRICS[metric]
             means = [of.mean([cell.score(of) for cell in cells.of(name)]) for name in names if cells.of(name)]
             rows[-1].append(of.mean(means) if len(means) == len(names) else None)
@@ -321,9 +321,9 @@ def in_few(effect: Effect) -> str:
 
 
 def _line(effect: Effect) -> str:
-    found, ends, p = numbers(effect)
-    said = f", p {p}" if effect.p is not None else f", {p}" if p else ""
-    told = f"{METRICS[effect.metric].label}, {' × '.join(effect.words)}: {found} {ends}{said}"
+    estimate, ends, p = numbers(effect)
+    p_words = f", p {p}" if effect.p is not None else f", {p}" if p else ""
+    told = f"{METRICS[effect.metric].label}, {' × '.join(effect.words)}: {estimate} {ends}{p_words}"
     return told + (f"; {_unlike(effect)}" if effect.depends_on else "")
 
 
@@ -355,10 +355,10 @@ ABOUT = (
 )
 
 
-def table(found: FactorSummary) -> Table:
+def table(summary: FactorSummary) -> Table:
     """Every effect with its interval and p."""
     heads = columns("effect", "of", "metric", "estimate", "95 %", "p (BH)", "", words=["of", "metric", ""])
-    return Table("Main effects and interactions", heads, [_row(effect) for effect in found.effects])
+    return Table("Main effects and interactions", heads, [_row(effect) for effect in summary.effects])
 
 
 def _row(effect: Effect) -> list[str]:
@@ -377,51 +377,53 @@ def find(cells: Cells, report: Summary) -> FactorSummary | None:
 NONE = "No field has a significant effect of its own."
 
 
-def lead(found: FactorSummary, report: Summary) -> list[str]:
+def lead(summary: FactorSummary, report: Summary) -> list[str]:
     """Main effects that stand out in the metric that decides, the largest first, and what they depend on."""
-    effects = [e for e in found.effects if e.metric == report.primary.name]
+    effects = [e for e in summary.effects if e.metric == report.primary.name]
     if not effects:
         return []
     kinds = [[e for e in effects if e.kind == kind and stands_out(e)] for kind in ("main", "interaction")]
     main, together = (sorted(one, key=lambda e: -abs(e.estimate)) for one in kinds)
     parts = [f"{instead(e)}, {numbers(e)[0]}" for e in main[:NAMED]]
     name = axis_of(report.primary).name
-    said = f"{name} averaged over the other fields: {'; '.join(parts)}." if parts else NONE
-    return [said + " But effects differ with the other fields: read the combinations." * bool(together)]
+    sentence = f"{name} averaged over the other fields: {'; '.join(parts)}." if parts else NONE
+    return [sentence + " But effects differ with the other fields: read the combinations." * bool(together)]
 
 
-def notes(found: FactorSummary, report: Summary) -> list[str]:
+def notes(summary: FactorSummary, report: Summary) -> list[str]:
     """A line for each effect: metric, what is compared, by how much, p."""
-    return [_line(effect) for effect in found.effects]
+    return [_line(effect) for effect in summary.effects]
 
 
-def sections(found: FactorSummary, report: Summary) -> list[Section]:
-    if not found.effects:
+def sections(summary: FactorSummary, report: Summary) -> list[Section]:
+    if not summary.effects:
         return []
-    levels = {factor.key: factor.levels for factor in found.factors}
-    metrics = dict.fromkeys(effect.metric for effect in found.effects)
-    maps = sorted(found.maps, key=lambda one: list(metrics).index(one.metric))
-    drawn = [(draw(interaction(one, levels[one.first], levels[one.second]), SMALL), "") for one in maps]
+    levels = {factor.key: factor.levels for factor in summary.factors}
+    metrics = dict.fromkeys(effect.metric for effect in summary.effects)
+    maps = sorted(summary.maps, key=lambda heat_map: list(metrics).index(heat_map.metric))
+    drawn = [
+        (draw(interaction(heat_map, levels[heat_map.first], levels[heat_map.second]), SMALL), "") for heat_map in maps
+    ]
     parallel = "Mean over seeds and the other fields. Lines are parallel where two fields do not interact."
     blocks: list[Block] = [
-        Main(_forest(found, list(metrics)[:AXES])),
-        Figures([one for one in drawn if one[0]], small=True),
+        Main(_forest(summary, list(metrics)[:AXES])),
+        Figures([figure for figure in drawn if figure[0]], small=True),
         Notes([parallel]),
-        Fold("All effects in numbers", [table(found), Notes([ABOUT])]),
+        Fold("All effects in numbers", [table(summary), Notes([ABOUT])]),
     ]
     return [Section("factors", "The effect of each field", blocks)]
 
 
-def _forest(found: FactorSummary, metrics: Sequence[str]) -> Forest:
+def _forest(summary: FactorSummary, metrics: Sequence[str]) -> Forest:
     """Main effects, then interactions, each in all of these metrics."""
-    by_words = {(*e.words, e.metric): e for e in found.effects}
+    by_words = {(*e.words, e.metric): e for e in summary.effects}
     lines = [
         Line(
             in_few(e) + ", beyond both alone" * (e.kind == "interaction"),
             [_entry(other) if (other := by_words.get((*e.words, metric))) else None for metric in metrics],
             " × ".join(e.words),
         )
-        for e in found.effects
+        for e in summary.effects
         if e.metric == metrics[0]
     ]
     axes = [axis_of(METRICS[metric]) for metric in metrics]
@@ -436,20 +438,20 @@ def _entry(e: Effect) -> Entry:
     return Entry(metric.in_units(e.estimate), lower, upper, Verdict.UNTESTABLE if e.p is None else word)
 
 
-def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> Chart:
+def interaction(heat_map: HeatMap, down: Sequence[str], across: Sequence[str]) -> Chart:
     """A line for each level of the second field (`across`) over those of the first (`down`)."""
-    metric, first = METRICS[found.metric], field_in_brief(found.first)
+    metric, first = METRICS[heat_map.metric], field_in_brief(heat_map.first)
     series = []
     for k, level in enumerate(across):
-        name = f"{field_in_brief(found.second)} {level}"
+        name = f"{field_in_brief(heat_map.second)} {level}"
         line = [
             Point(i, value, f"{first} {down[i]}, {name}: {metric.score(value)}")
-            for i, row in enumerate(found.values)
+            for i, row in enumerate(heat_map.values)
             if (value := row[k]) is not None
         ]
         series.append(Series(name, line, f"g{k % 8}", name, marked=True, of="line"))
     return Chart(
-        f"Dev {metric.prose_name} by {first} and {field_in_brief(found.second)}",
+        f"Dev {metric.prose_name} by {first} and {field_in_brief(heat_map.second)}",
         Axis(first, words=dict(enumerate(down)), ends=(-0.2, len(down) - 0.8)),
         Axis(f"dev {metric.prose_name}", log=metric.log),
         series,

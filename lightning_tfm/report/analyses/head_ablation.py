@@ -24,20 +24,20 @@ Record = Mapping[str, Any]
 
 def find(cells: Cells, report: Summary) -> list[Block] | None:
     """Of all finished runs that `inspect` looked at."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     for row in cells.study.rows:
         for cell in cells.of(row.name):
             heads, beams = (provenance.collected(cell, name) for name in ("heads", "beams"))
             title = f"{row.name}, seed {cell.seed}"
             if heads:
                 pictures = [(picture, f"{kind}; orange: worse without it.") for kind, picture in head_pictures(heads)]
-                found.append(Figures(pictures, f"{title}: one head's output at zero, nothing trained", small=True))
+                blocks.append(Figures(pictures, f"{title}: one head's output at zero, nothing trained", small=True))
                 about = "Intervals over sentences, marginal, not corrected for the number of heads."
                 every = head_blocks(heads, most=len(list(each(heads))))
-                found.append(Fold(f"Every head, with {chief(heads).label}", [*every, Notes([about])]))
+                blocks.append(Fold(f"Every head, with {chief(heads).label}", [*every, Notes([about])]))
             if beams:
-                found += beam_blocks(beams, f"{title}: ")
-    return found or None
+                blocks += beam_blocks(beams, f"{title}: ")
+    return blocks or None
 
 
 def each(record: Record) -> Iterator[tuple[str, int, int, Record]]:
@@ -48,7 +48,7 @@ def each(record: Record) -> Iterator[tuple[str, int, int, Record]]:
         for i, layer in enumerate(layers)
         for j, head in enumerate(layer)
     ]
-    yield from sorted(every, key=lambda one: -one[3]["nll"])
+    yield from sorted(every, key=lambda head: -head[3]["nll"])
 
 
 def head_blocks(record: Record, most: int = 8) -> list[Block]:
@@ -58,7 +58,7 @@ def head_blocks(record: Record, most: int = 8) -> list[Block]:
     score = f"{metric.label} {record[metric.name]:.2f}"
     whole = f"all heads: NLL {record['nll']:.4f} per token, {score}, beam {record['beam']}"
     few = len(ordered) <= 2 * most
-    rows = [_head(metric, *one) for one in (ordered if few else [*ordered[:most], *ordered[-most:]])]
+    rows = [_head(metric, *head) for head in (ordered if few else [*ordered[:most], *ordered[-most:]])]
     useless = sum(worth["low"] <= 0 for *_, worth in ordered)
     notes = [f"{useless} of {len(ordered)} heads: the interval of the difference in NLL includes zero"]
     notes += [] if few else [f"{len(ordered) - 2 * most} more between them: report/heads.json"]
@@ -87,19 +87,19 @@ def beam_blocks(record: Record, of: str = "") -> list[Block]:
 
 def head_pictures(record: Record) -> list[tuple[str, Markup]]:
     """(kind, picture) of the change in nll, layer by head."""
-    found = []
+    pictures = []
     for kind, layers in record["heads"].items():
         if layers:
             values = [[head["nll"] for head in layer] for layer in layers]
             down, across = ({i: str(i + 1) for i in range(n)} for n in (len(values), len(values[0])))
             title = f"NLL per token with one head ablated, {CALLED[kind]}"
-            found.append((CALLED[kind], grid(title, values, down, across, ("layer", "head"))))
-    return found
+            pictures.append((CALLED[kind], grid(title, values, down, across, ("layer", "head"))))
+    return pictures
 
 
 ANALYSIS = Analysis(
     key="heads",
     find=find,
-    sections=lambda found, report: [Section("heads", "Heads and beams", found, after="architecture")],
+    sections=lambda blocks, report: [Section("heads", "Heads and beams", blocks, after="architecture")],
     json=False,
 )

@@ -25,9 +25,9 @@ UNPRINTED = Printed("", "", "")
 
 def to_json(table: LayerTable) -> str:
     plain = asdict(table)
-    for row, found in zip(plain["rows"], table.rows, strict=True):
-        row["paper"] = asdict(PAPER.get(found.layer, UNPRINTED))
-        row["self_attention_costs_more_from"] = dict(zip(("seconds", "operations"), dearer(table, found), strict=True))
+    for row, costs in zip(plain["rows"], table.rows, strict=True):
+        row["paper"] = asdict(PAPER.get(costs.layer, UNPRINTED))
+        row["self_attention_costs_more_from"] = dict(zip(("seconds", "operations"), dearer(table, costs), strict=True))
     return json.dumps(plain, indent=1) + "\n"
 
 
@@ -58,9 +58,9 @@ def _layer(m: Model) -> str:
     return f"{m.layer}{reach}, d {m.d_model}{equal}"
 
 
-def sections(found: Costs, report: Summary) -> list[Section]:
+def sections(costs: Costs, report: Summary) -> list[Section]:
     """The pictures, which answer Table 1, and the numbers."""
-    table, which = found.table, Table("", columns("row", "layer", words=["layer"]), found.rows)
+    table, which = costs.table, Table("", columns("row", "layer", words=["layer"]), costs.rows)
     about = "Ring: self-attention begins to cost more than the layer of that line."
     drawn = Figures([(both(chart(table, what)), about) for what in COSTS])
     numbers = [*blocks(table), Fold("Which rows have which layers", [which])]
@@ -76,8 +76,8 @@ def dearer_from(table: LayerTable) -> str:
     others = [row for row in table.rows if row.layer != "attention"]
     if not 0 < len(others) < len(table.rows):
         return ""
-    found = sorted((n, row.short) for row in others if (n := dearer(table, row)[0]) is not None)
-    parts = [f"{name} {f'from n = {n:,.0f}' if n else 'at every n measured'}" for n, name in found]
+    lengths = sorted((n, row.short) for row in others if (n := dearer(table, row)[0]) is not None)
+    parts = [f"{name} {f'from n = {n:,.0f}' if n else 'at every n measured'}" for n, name in lengths]
     never = ", ".join(row.short for row in others if dearer(table, row)[0] is None)
     ends = [*parts[:1], *parts[1:][-1:], *[f"{never} at no n measured"] * bool(never)]
     return f"A layer of self-attention takes longer than {', than '.join(ends)}."
@@ -139,8 +139,8 @@ def _columns(shapes: Sequence[int]) -> list[Column]:
     return [Column(str(n)) for n in shapes]
 
 
-def _powers(found: Mapping[str, Exponent]) -> str:
-    return " ".join(f"{name}{_banded(e)}" for name, e in found.items())
+def _powers(exponents: Mapping[str, Exponent]) -> str:
+    return " ".join(f"{name}{_exponent_text(e)}" for name, e in exponents.items())
 
 
 def _crossings(table: LayerTable, row: LayerMeasures) -> tuple[str, str]:
@@ -166,7 +166,7 @@ def _paper(row: LayerMeasures) -> Printed:
     return PAPER.get(row.layer, UNPRINTED)
 
 
-def _banded(e: Exponent) -> str:
+def _exponent_text(e: Exponent) -> str:
     return f"{e.value:.2f}±{(e.high - e.low) / 2:.2f}".replace("±0.", "±.")
 
 
@@ -197,13 +197,13 @@ def chart(table: LayerTable, what: str) -> Chart:
     costs: list[Mapping[int, float]] = [getattr(row, COSTS[what]) for row in table.rows]
     base = next((c for row, c in zip(table.rows, costs, strict=True) if row.layer == "attention"), None)
     lengths, series = sorted(costs[0]), []
-    for i, (row, one) in enumerate(zip(table.rows, costs, strict=True)):
-        line = [Point(n, one[n], f"{row.short}, n = {n:,}: {one[n]:.3g}") for n in lengths]
+    for i, (row, cost) in enumerate(zip(table.rows, costs, strict=True)):
+        line = [Point(n, cost[n], f"{row.short}, n = {n:,}: {cost[n]:.3g}") for n in lengths]
         series.append(Series(row.short, line, f"g{i % 8}", row.short, marked=True, r=3.0, of="line"))
-        met = crossing(base, one) if base is not None and one is not base else None
+        met = crossing(base, cost) if base is not None and cost is not base else None
         if met:
             words = f"self-attention costs more than {row.short} from n = {met:,.0f}"
-            ring = [Point(met, _between(one, met), words)]
+            ring = [Point(met, _cost_between(cost, met), words)]
             series.append(Series(f"{row.short}, met", ring, f"g{i % 8}", line=False, hollow=True, r=5.5, of="line"))
     return Chart(
         f"{what} over the length of the text, by type",
@@ -215,7 +215,7 @@ def chart(table: LayerTable, what: str) -> Chart:
     )
 
 
-def _between(costs: Mapping[int, float], n: float) -> float:
+def _cost_between(costs: Mapping[int, float], n: float) -> float:
     """The cost at a length between two measured ones, by straight logarithms."""
     left, right = max(m for m in costs if m <= n), min(m for m in costs if m >= n)
     if left == right:
@@ -228,6 +228,6 @@ ANALYSIS = Analysis(
     key="layers",
     find=find,
     sections=sections,
-    closing=lambda found, report: list(filter(None, [dearer_from(found.table)])),
+    closing=lambda costs, report: list(filter(None, [dearer_from(costs.table)])),
     json=False,
 )

@@ -33,23 +33,23 @@ LINES = 5
 """of a class, below which it is not drawn: a score of fewer lines is noise"""
 
 
-def pictures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[tuple[Markup, str]]:
+def pictures(summary: BeyondSummary, rows: Sequence[SummaryRow]) -> list[tuple[Markup, str]]:
     """By the source's length and by the target's, with their titles; none where there is nothing to draw.
 
     `rows`: of the report, for their colours and labels.
     """
     made = []
     for metric, side in itertools.product(METRICS, SIDES):
-        if any(getattr(point, metric) is not None for row in found.rows for point in row.points[side]):
-            made.append((both(_chart(found, rows, side, metric)), f"{METRICS[metric]}, by the {side}'s length"))
+        if any(getattr(point, metric) is not None for row in summary.rows for point in row.points[side]):
+            made.append((both(_chart(summary, rows, side, metric)), f"{METRICS[metric]}, by the {side}'s length"))
     return made
 
 
-def _chart(found: BeyondSummary, rows: Sequence[SummaryRow], side: str, metric: str) -> Chart:
+def _chart(summary: BeyondSummary, rows: Sequence[SummaryRow], side: str, metric: str) -> Chart:
     """A line for each row through the middles of its classes with lines enough, and its seeds' band."""
     classes, names, series = row_classes(rows), short_names(rows, 24), []
     called = {row.name: row.called for row in rows}
-    for row in found.rows:
+    for row in summary.rows:
         line = []
         for p in row.points[side]:
             score, at = getattr(p, metric), (p.above + p.upto) / 2
@@ -59,7 +59,7 @@ def _chart(found: BeyondSummary, rows: Sequence[SummaryRow], side: str, metric: 
                 line.append(Point(at, score.mean, tip, score.lowest, score.highest))
         class_ = classes[row.row] + " base" * (classes[row.row] == BASE)
         series.append(Series(row.row, line, class_, names[row.row], called[row.row], marked=True))
-    drawn = [p for one in series for p in one.points]
+    drawn = [p for curve in series for p in curve.points]
     upwards = None if metric == "nll" or not drawn else (0.0, 1.06 * max(p.high or 0.0 for p in drawn) or 1.0)
     return Chart(
         f"{METRICS[metric]} by the {side}'s length in training lengths",
@@ -73,16 +73,16 @@ def _chart(found: BeyondSummary, rows: Sequence[SummaryRow], side: str, metric: 
 
 def find(cells: Cells, report: Summary) -> BeyondSummary | None:
     """Of the rows that the report shows."""
-    found = analyse(cells.comparable, report.looks is None)
+    summary = analyse(cells.comparable, report.looks is None)
     shown = {row.name for row in report.rows}
-    return found and replace(found, rows=[row for row in found.rows if row.row in shown])
+    return summary and replace(summary, rows=[row for row in summary.rows if row.row in shown])
 
 
-def lead(found: BeyondSummary, report: Summary) -> list[str]:
+def lead(summary: BeyondSummary, report: Summary) -> list[str]:
     """Which rows extrapolate beyond the training length."""
     called = {row.name: row.called for row in report.rows}
     by_word: dict[str, list[str]] = {}
-    for row in found.rows:
+    for row in summary.rows:
         by_word.setdefault(row.word, []).append(called[row.row])
     verbs = {CARRIES: ("extrapolates", "extrapolate"), FALLS_OFF: ("degrades", "degrade")}
     parts = []
@@ -93,7 +93,7 @@ def lead(found: BeyondSummary, report: Summary) -> list[str]:
             parts.append(f"{who} {verb[who != 'every row' and len(names) > 1]}")
     rest = [n for word, names in by_word.items() if word in OPEN for n in names]
     parts += [f"{len(rest)} {'are' if len(rest) > 1 else 'is'} undecided"] * bool(rest)
-    ahead = [(x.estimate, r.row) for r in found.rows if r.compared == Verdict.BETTER and (x := r.against)]
+    ahead = [(x.estimate, r.row) for r in summary.rows if r.compared == Verdict.BETTER and (x := r.against)]
     best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
     least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""
     sizes = ", ".join(signed(x, 2) for x, _ in best)
@@ -101,37 +101,37 @@ def lead(found: BeyondSummary, report: Summary) -> list[str]:
     return [f"Beyond the training length {listed(parts)}.{least}"] if parts else []
 
 
-def sections(found: BeyondSummary, report: Summary) -> list[Section]:
-    said = Text([words] if (words := verdict(found)) else [])
-    table = [_table(found, columns.row_labels(report.rows))] * bool(found.rows)
-    blocks = [said, *_figures(found, report.rows), *table, Notes(about(found))]
+def sections(summary: BeyondSummary, report: Summary) -> list[Section]:
+    answer = Text([words] if (words := verdict(summary)) else [])
+    table = [_table(summary, columns.row_labels(report.rows))] * bool(summary.rows)
+    blocks = [answer, *_figures(summary, report.rows), *table, Notes(about(summary))]
     return [Section("beyond", "Beyond the training length", blocks)]
 
 
-def _figures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
-    made, names = pictures(found, rows), {row.name: row.called for row in rows}
+def _figures(summary: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
+    made, names = pictures(summary, rows), {row.name: row.called for row in rows}
     about = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
     of_translations = Fold(f"{OF_TEXT.label} and the length of translations", [Figures(made[2:], rows=names)])
     return [*[Figures(made[:2], rows=names, about=about)] * bool(made), *[of_translations] * bool(made[2:])]
 
 
-def _table(found: BeyondSummary, labels: Mapping[str, str]) -> Widest:
+def _table(summary: BeyondSummary, labels: Mapping[str, str]) -> Widest:
     """Without the columns for which there is no room."""
-    over = RISE if found.control is None else replace(RISE, head=f"rise over {found.control}'s [95 %]")
-    shown = SHOWN if has_translations(found) else SHOWN[: -len(OF_TRANSLATIONS)]
+    over = RISE if summary.control is None else replace(RISE, head=f"rise over {summary.control}'s [95 %]")
+    shown = SHOWN if has_translations(summary) else SHOWN[: -len(OF_TRANSLATIONS)]
     heads = [over if column is RISE else column for column, _ in shown]
-    cells = [[columns.name_cell(r.row, labels), *(cell(r) for _, cell in shown[1:])] for r in found.rows]
+    cells = [[columns.name_cell(r.row, labels), *(cell(r) for _, cell in shown[1:])] for r in summary.rows]
     wide = Table("", heads, cells)
     kept = [i for i, column in enumerate(wide.columns) if column.lines]
     short = replace(wide, columns=[wide.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in wide.rows])
     return Widest([[replace(wide, columns=[replace(c, lines="") for c in wide.columns])], [short]])
 
 
-def interval_cell(found: Interval | None) -> str:
+def interval_cell(ends: Interval | None) -> str:
     """+0.12 [+0.10, +0.14]; a dash for none."""
-    if found is None or found.estimate is None:
+    if ends is None or ends.estimate is None:
         return NOTHING
-    return f"{signed(found.estimate, 2)} {interval(found.lower, found.upper, lambda x: signed(x, 2))}".rstrip()
+    return f"{signed(ends.estimate, 2)} {interval(ends.lower, ends.upper, lambda x: signed(x, 2))}".rstrip()
 
 
 RISE = Column("rise [95 %]", lines="rise [95 %]")
@@ -157,29 +157,29 @@ SHOWN: list[tuple[Column, Callable[[BeyondRow], str]]] = [
 """columns with their cells; those that stay where there is little room have a head for there"""
 
 
-def verdict(found: BeyondSummary) -> str:
+def verdict(summary: BeyondSummary) -> str:
     """“Sentence” word (why); empty where the study does not ask for it."""
-    return f"“{found.sentence}” {found.verdict} ({found.why})" if found.sentence else ""
+    return f"“{summary.sentence}” {summary.verdict} ({summary.why})" if summary.sentence else ""
 
 
-def about(found: BeyondSummary) -> list[str]:
+def about(summary: BeyondSummary) -> list[str]:
     """What the numbers are."""
     rise = "rise: NLL per token beyond less that within"
-    if found.control is not None:
-        rise += f", less the same of {found.control}, which trained on lines of all these lengths"
+    if summary.control is not None:
+        rise += f", less the same of {summary.control}, which trained on lines of all these lengths"
     told = [
-        f"{found.lines} lines of '{found.split}', lengths in multiples of the training length of {found.limit} tokens, "
-        "end token included; within: the longer side has half to all of it",
+        f"{summary.lines} lines of '{summary.split}', lengths in multiples of the training length of {summary.limit} "
+        "tokens, end token included; within: the longer side has half to all of it",
         rise,
-        f"extrapolates, degrades: the 95 % interval of the rise is below, above {found.tolerance:g} nats per token; "
+        f"extrapolates, degrades: the 95 % interval of the rise is below, above {summary.tolerance:g} nats per token; "
         "reach: how far its mean stays below, class by class",
     ]
     ratio = "length ratio and early (less than half of the reference's tokens): of the translations beyond"
-    return [*told, *[ratio] * has_translations(found), *found.missing]
+    return [*told, *[ratio] * has_translations(summary), *summary.missing]
 
 
-def has_translations(found: BeyondSummary) -> bool:
-    return all(row.bleu_beyond is not None for row in found.rows)
+def has_translations(summary: BeyondSummary) -> bool:
+    return all(row.bleu_beyond is not None for row in summary.rows)
 
 
 ANALYSIS = Analysis(key="beyond the training length", find=find, sections=sections, lead=lead, in_text=True)

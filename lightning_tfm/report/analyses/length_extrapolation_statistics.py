@@ -91,7 +91,7 @@ class LongRun:
 
     def at(self, side: str) -> dict[float, LengthClass]:
         """End of a class -> the class."""
-        return {one.upto: one for one in self.by_length.classes if one.side == side}
+        return {length_class.upto: length_class for length_class in self.by_length.classes if length_class.side == side}
 
 
 @dataclass(frozen=True)
@@ -109,20 +109,20 @@ class LongRuns:
 def read_runs(cells: Cells) -> LongRuns:
     """Runs whose score by length can be read and is of the evaluation that most share."""
     data = cells.study.base.data
-    found: dict[tuple[str, int], LongRun] = {}
+    runs: dict[tuple[str, int], LongRun] = {}
     missing: dict[str, list[str]] = {}
     for (row, seed), cell in cells.filled.items():
         why = "another vocabulary, in which lengths are others"
-        run = Missing(why) if row in cells.foreign else _read(cell, data.long, data.training_length)
+        run = Missing(why) if row in cells.foreign else _long_run(cell, data.long, data.training_length)
         if isinstance(run, Missing):
             missing.setdefault(run.reason.replace("STUDY", cells.study.name), []).append(f"{row}/{seed}")
         else:
-            found[row, seed] = run
-    common = commonest([run.score.evaluation_hash for run in found.values()])
-    for key in [key for key, run in found.items() if run.score.evaluation_hash != common]:
+            runs[row, seed] = run
+    common = commonest([run.score.evaluation_hash for run in runs.values()])
+    for key in [key for key, run in runs.items() if run.score.evaluation_hash != common]:
         missing.setdefault("scored on other lines, or otherwise", []).append(f"{key[0]}/{key[1]}")
-        del found[key]
-    return LongRuns(found, [f"{why}: {', '.join(names)}" for why, names in missing.items()])
+        del runs[key]
+    return LongRuns(runs, [f"{why}: {', '.join(names)}" for why, names in missing.items()])
 
 
 def scores_by_length(cell: FilledCell, split: str, limit: int) -> Iterator[Score]:
@@ -133,7 +133,7 @@ def scores_by_length(cell: FilledCell, split: str, limit: int) -> Iterator[Score
             yield score
 
 
-def _read(cell: FilledCell, split: str, limit: int) -> LongRun | Missing:
+def _long_run(cell: FilledCell, split: str, limit: int) -> LongRun | Missing:
     score = next(scores_by_length(cell, split, limit), None)
     if score is None:
         return Missing("not scored by length, which lightning-tfm report STUDY --collect does")
@@ -224,33 +224,33 @@ def analyse(cells: Cells, fixed: bool = True) -> BeyondSummary | None:
     study, data = cells.study, cells.study.base.data
     if not data.long or not cells.filled:
         return None
-    found, twins = read_runs(cells), study.twins()
-    names = [row.name for row in study.rows if found.of(row.name) and row.name not in twins]
-    control = _control(study, found, names)
-    measured = Measured.of(found, names)
+    runs, twins = read_runs(cells), study.twins()
+    names = [row.name for row in study.rows if runs.of(row.name) and row.name not in twins]
+    control = _control(study, runs, names)
+    measured = Measured.of(runs, names)
     excess, against = _excess(measured, control), _against(measured, study.base_row, fixed)
-    rows = [_row(found, name, control, excess.get(name), against.get(name)) for name in names]
-    word, why = judged(study, {row.row: row for row in rows})
+    rows = [_row(runs, name, control, excess.get(name), against.get(name)) for name in names]
+    word, why = sentence_verdict(study, {row.row: row for row in rows})
     return BeyondSummary(
         limit=data.training_length,
         split=data.long,
-        lines=len(found.of(names[0])[0].lines_S3) if names else 0,
+        lines=len(runs.of(names[0])[0].lines_S3) if names else 0,
         tolerance=TOLERANCE,
         control=control,
         sentence=SENTENCE if word else None,
         verdict=word,
         why=why,
         rows=rows,
-        missing=found.missing,
+        missing=runs.missing,
     )
 
 
-def _control(study: Ablation, found: LongRuns, names: Sequence[str]) -> str | None:
+def _control(study: Ablation, runs: LongRuns, names: Sequence[str]) -> str | None:
     """The row that has trained on lines as long as any that is scored; of several the one nearest to base."""
     rows = {row.name: row for row in study.rows}
     seen = []
     for name in names:
-        farthest = max(run.lines_S3[:, 1:].max() for run in found.of(name))
+        farthest = max(run.lines_S3[:, 1:].max() for run in runs.of(name))
         if study.written(rows[name]).data.max_len >= farthest:
             seen.append(name)
     return min(seen, key=lambda name: len(rows[name].change), default=None)
@@ -291,8 +291,9 @@ class Measured:
     def moments(self, values_U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(mean, sample variance, runs) of each row."""
         each = [values_U[self.row_U == i] for i in range(len(self.names))]
-        variances = [one.var(ddof=1) if len(one) > 1 else 0.0 for one in each]
-        return np.array([one.mean() for one in each]), np.array(variances), np.array([float(len(one)) for one in each])
+        variances = [values.var(ddof=1) if len(values) > 1 else 0.0 for values in each]
+        means, counts = [values.mean() for values in each], [float(len(values)) for values in each]
+        return np.array(means), np.array(variances), np.array(counts)
 
     def ordered(self, first: str) -> "Measured":
         """With the row `first` in front, as `statistics.compare` takes it."""
@@ -319,7 +320,7 @@ def _excess(measured: Measured, control: str | None) -> dict[str, Estimate]:
     """row -> its rise, less the control's where there is one."""
     if control is not None:
         m = measured.ordered(control)
-        return _each(m.names, _compared(m, m.rise_U, m.rise_UB))
+        return _each(m.names, _differences(m, m.rise_U, m.rise_UB))
     return _each(measured.names, _alone(measured)) if measured.names else {}
 
 
@@ -328,20 +329,20 @@ def _against(measured: Measured, base: str | None, fixed: bool) -> dict[str, tup
     if base not in measured.names or base is None:
         return {}
     m = measured.ordered(base)
-    found = _compared(m, m.beyond_U, m.beyond_UB)
+    difference = _differences(m, m.beyond_U, m.beyond_UB)
     seeds_R = np.bincount(m.row_U, minlength=len(m.names))
     enough_R = fixed & (np.minimum(seeds_R, seeds_R[0]) >= LEAST)
-    p_R = benjamini_hochberg(np.where(enough_R, found.p, np.nan))
-    each = _each(m.names, found)
+    p_R = benjamini_hochberg(np.where(enough_R, difference.p, np.nan))
+    each = _each(m.names, difference)
     return {name: (each[name], float(p)) for name, p in zip(m.names, p_R, strict=True) if name != base}
 
 
-def _compared(m: Measured, values_U: np.ndarray, boot_UB: np.ndarray) -> Differences:
+def _differences(m: Measured, values_U: np.ndarray, boot_UB: np.ndarray) -> Differences:
     """Untested where the row or the first one has a single seed, though the other rows would lend it a variance."""
     mean_R, variance_R, n_R = m.moments(values_U)
-    found = compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, m.row_U, len(m.names), m.S), m.S)
+    d = compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, m.row_U, len(m.names), m.S), m.S)
     several_R = (n_R > 1) & (n_R[0] > 1)
-    return replace(found, se=np.where(several_R, found.se, np.nan), p=np.where(several_R, found.p, np.nan))
+    return replace(d, se=np.where(several_R, d.se, np.nan), p=np.where(several_R, d.p, np.nan))
 
 
 def _alone(m: Measured) -> Estimate:
@@ -356,16 +357,17 @@ def _alone(m: Measured) -> Estimate:
     return Estimate(mean_R, np.where(n_R > 1, np.sqrt(squared_R), np.nan), df_R)
 
 
-def _each(names: Sequence[str], found: Estimate) -> dict[str, Estimate]:
-    parts = zip(names, *(np.asarray(x).tolist() for x in (found.estimate, found.se, found.df)), strict=True)
+def _each(names: Sequence[str], differences: Estimate) -> dict[str, Estimate]:
+    numbers = (np.asarray(x).tolist() for x in (differences.estimate, differences.se, differences.df))
+    parts = zip(names, *numbers, strict=True)
     return {name: Estimate(estimate, se, df) for name, estimate, se, df in parts}
 
 
-def _interval(found: Estimate) -> Interval:
+def _interval(difference: Estimate) -> Interval:
     """Without ends where the seeds allow none."""
-    lower, upper = (float(x) for x in found.interval(ALPHA))
+    lower, upper = (float(x) for x in difference.interval(ALPHA))
     known = np.isfinite(lower) and np.isfinite(upper) and lower < upper
-    return Interval(float(found.estimate), lower if known else None, upper if known else None)
+    return Interval(float(difference.estimate), lower if known else None, upper if known else None)
 
 
 # --- one row ---
@@ -389,32 +391,32 @@ def _row(
         against=to_base,
         p=None if against is None or np.isnan(against[1]) else against[1],
         compared="" if against is None else _better(against),
-        bleu_within=_mean([one.bleu for one in within]),
-        bleu_beyond=_mean([one.bleu for one in beyond]),
-        ratio=_mean([_share(one.pieces, one.tokens) for one in beyond]),
-        early=_mean([_share(one.early, one.sentences) for one in beyond]),
+        bleu_within=_mean([length_class.bleu for length_class in within]),
+        bleu_beyond=_mean([length_class.bleu for length_class in beyond]),
+        ratio=_mean([_share(length_class.pieces, length_class.tokens) for length_class in beyond]),
+        early=_mean([_share(length_class.early, length_class.sentences) for length_class in beyond]),
         points={side: _points(runs, side) for side in SIDES},
     )
 
 
-def _nll(one: LengthClass) -> float:
-    return one.nll / one.tokens
+def _nll(length_class: LengthClass) -> float:
+    return length_class.nll / length_class.tokens
 
 
 def _share(part: int | None, whole: int) -> float | None:
     return None if part is None else part / whole
 
 
-def _known(values: Sequence[float | None]) -> list[float]:
+def _numbers(values: Sequence[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    return mean(known) if (known := _known(values)) else None
+    return mean(known) if (known := _numbers(values)) else None
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
-    return Spread.of(known) if (known := _known(values)) else None
+    return Spread.of(known) if (known := _numbers(values)) else None
 
 
 def _word(excess: Interval | None) -> str:
@@ -424,15 +426,15 @@ def _word(excess: Interval | None) -> str:
 
 
 def _better(against: tuple[Estimate, float]) -> str:
-    found, p = against
+    difference, p = against
     if np.isnan(p):
         return Verdict.UNTESTABLE
-    return Verdict.UNDECIDED if p >= ALPHA else Verdict.BETTER if found.estimate < 0 else Verdict.WORSE
+    return Verdict.UNDECIDED if p >= ALPHA else Verdict.BETTER if difference.estimate < 0 else Verdict.WORSE
 
 
-def _reach(found: LongRuns, name: str, control: str | None) -> float:
-    rises = _rises(found.of(name))
-    expected = _rises(found.of(control)) if control else dict.fromkeys(rises, 0.0)
+def _reach(runs: LongRuns, name: str, control: str | None) -> float:
+    rises = _rises(runs.of(name))
+    expected = _rises(runs.of(control)) if control else dict.fromkeys(rises, 0.0)
     reach = 1.0
     for upto, rise in rises.items():
         if rise - expected.get(upto, 0.0) > TOLERANCE:
@@ -443,13 +445,13 @@ def _reach(found: LongRuns, name: str, control: str | None) -> float:
 
 def _rises(runs: Sequence[LongRun]) -> dict[float, float]:
     """End of each class beyond the training length -> mean nll per piece above that within it."""
-    found: dict[float, list[float]] = {}
+    rises: dict[float, list[float]] = {}
     for run in runs:
         within = _nll(run.at("both")[1.0])
-        for upto, one in sorted(run.at("longer").items()):
+        for upto, length_class in sorted(run.at("longer").items()):
             if upto > 1:
-                found.setdefault(upto, []).append(_nll(one) - within)
-    return {upto: mean(values) for upto, values in found.items()}
+                rises.setdefault(upto, []).append(_nll(length_class) - within)
+    return {upto: mean(values) for upto, values in rises.items()}
 
 
 def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
@@ -462,10 +464,10 @@ def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
                 above=each[0].above,
                 upto=upto,
                 sentences=each[0].sentences,
-                nll=Spread.of([_nll(one) for one in each]),
-                bleu=_spread([one.bleu for one in each]),
-                ratio=_spread([_share(one.pieces, one.tokens) for one in each]),
-                early=_mean([_share(one.early, one.sentences) for one in each]),
+                nll=Spread.of([_nll(length_class) for length_class in each]),
+                bleu=_spread([length_class.bleu for length_class in each]),
+                ratio=_spread([_share(length_class.pieces, length_class.tokens) for length_class in each]),
+                early=_mean([_share(length_class.early, length_class.sentences) for length_class in each]),
             )
         )
     return made
@@ -474,7 +476,7 @@ def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
 # --- the paper's sentence ---
 
 
-def judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, str]:
+def sentence_verdict(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, str]:
     """The verdict on the sentence and why; None where the study does not ask for it."""
     positions = {row.name: study.written(row).model.positions for row in study.rows if len(row.change) <= 1}
     base = rows.get(study.base_row or "")

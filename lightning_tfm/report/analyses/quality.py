@@ -22,27 +22,27 @@ def find(cells: Cells, report: Summary) -> list[Fact]:
     return [fact for fact in FACTS if fact.axis]
 
 
-def sections(found: list[Fact], report: Summary) -> list[Section]:
+def sections(facts: list[Fact], report: Summary) -> list[Section]:
     """Without rows whose perplexities are not comparable; empty where none differ in it."""
     rows = [row for row in report.rows if row.name not in (report.foreign or [])]
     classes = forest_of(report).classes or row_classes(report.rows)
     about = "Dashed: rows that no row with fewer {} beats."
-    drawn = [(quality(rows, fact, classes), about.format(fact.axis.removeprefix("training "))) for fact in found]
-    blocks = [Figures(pictures)] if (pictures := [one for one in drawn if one[0]]) else []
+    drawn = [(quality(rows, fact, classes), about.format(fact.axis.removeprefix("training "))) for fact in facts]
+    blocks = [Figures(pictures)] if (pictures := [figure for figure in drawn if figure[0]]) else []
     return [Section("quality", "Quality against size", blocks, after="curves")]
 
 
 def quality(rows: Sequence[SummaryRow], fact: Fact, classes: Mapping[str, str]) -> Markup:
     """Perplexity against parameters or FLOPs; the line joins the rows that no smaller row beats."""
-    found = [(r, size, r.ppl.mean) for r in rows if r.ppl.mean and (size := fact.of(r))]
-    if not found or max(size for _, size, _ in found) < 1.01 * min(size for _, size, _ in found):  # all of one size
+    scored = [(r, size, r.ppl.mean) for r in rows if r.ppl.mean and (size := fact.of(r))]
+    if not scored or max(size for _, size, _ in scored) < 1.01 * min(size for _, size, _ in scored):  # all of one size
         return Markup()
     best, front = math.inf, []
-    for size, ppl in sorted((size, ppl) for _, size, ppl in found):
+    for size, ppl in sorted((size, ppl) for _, size, ppl in scored):
         if ppl < best:
             best = ppl
             front.append((size, ppl))
-    names = short_names([r for r, *_ in found], 24)
+    names = short_names([r for r, *_ in scored], 24)
     series = [
         Series(
             r.name,
@@ -53,7 +53,7 @@ def quality(rows: Sequence[SummaryRow], fact: Fact, classes: Mapping[str, str]) 
             line=False,
             r=5.0,
         )
-        for r, size, ppl in found
+        for r, size, ppl in scored
     ]
     x, y = Axis(fact.axis, log=True), Axis("dev perplexity", log=True)
     return both(Chart(f"Perplexity against {fact.axis}", x, y, series, (640, 420), front=front), (380, 440))

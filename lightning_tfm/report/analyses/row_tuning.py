@@ -17,10 +17,12 @@ def find(cells: Cells, report: Summary) -> TuningSummary | None:
     tuning, rows = cells.tuning, [*report.rows, *(report.hidden or [])]
     if tuning is None:
         return None
-    found = selection_error.row_choices(
+    choices = selection_error.row_choices(
         tuning, {row.name: [math.log(x) for x in row.ppl.by_seed.values()] for row in rows}
     )
-    return replace(tuning, rows=[replace(r, other=found[r.row].other) if r.row in found else r for r in tuning.rows])
+    return replace(
+        tuning, rows=[replace(r, other=choices[r.row].other) if r.row in choices else r for r in tuning.rows]
+    )
 
 
 def notes(tuning: TuningSummary, report: Summary) -> list[str]:
@@ -28,7 +30,7 @@ def notes(tuning: TuningSummary, report: Summary) -> list[str]:
     return [
         f"tuned: every row at its best {tuning.key} of {len(tuning.values)} ({tried}), chosen by dev PPL at seed "
         f"{seeds}, apart from the seeds shown; {cost(tuning)}",
-        "tuned: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in _values_taken(tuning).items()),
+        "tuned: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in _rows_by_value(tuning).items()),
         *_how_sure(tuning),
     ]
 
@@ -40,12 +42,12 @@ def _how_sure(tuning: TuningSummary) -> list[str]:
     is_open = [
         f"{row.row} ({100 * row.other:.0f} %)" for row in tuning.rows if row.other and row.other > selection_error.OPEN
     ]
-    found = (
+    certainty = (
         f"uncertain for {', '.join(is_open)}, the estimated chance that other seeds would choose otherwise"
         if is_open
         else "clear"
     )
-    return [f"tuned: the choice is {found}; its error is part of intervals and p of the differences"]
+    return [f"tuned: the choice is {certainty}; its error is part of intervals and p of the differences"]
 
 
 def cost(tuning: TuningSummary) -> str:
@@ -55,19 +57,20 @@ def cost(tuning: TuningSummary) -> str:
     return f"the choice took {tuning.runs} runs, {tuning.seconds:,.0f} s and {tuning.flops:.2e} FLOPs ({tuning.study})"
 
 
-def _values_taken(tuning: TuningSummary) -> dict[str, list[str]]:
+def _rows_by_value(tuning: TuningSummary) -> dict[str, list[str]]:
     """Value in words -> the rows that took it."""
-    found: dict[str, list[str]] = {}
+    rows_by_value: dict[str, list[str]] = {}
     for value in tuning.values:
         names = [row.row for row in tuning.rows if row.value == value]
         if names:
-            found[f"{value}{' (at the edge of what was tried)' if at_edge(value, tuning.values) else ''}"] = names
-    return found
+            edge = " (at the edge of what was tried)" * at_edge(value, tuning.values)
+            rows_by_value[f"{value}{edge}"] = names
+    return rows_by_value
 
 
 def best_of(tuning: TuningSummary, row: str) -> Any:
     """The value that a row took; None where the row joined later."""
-    return next((one.value for one in tuning.rows if one.row == row), None)
+    return next((tuned.value for tuned in tuning.rows if tuned.row == row), None)
 
 
 def sections(tuning: TuningSummary, report: Summary) -> list[Section]:

@@ -17,13 +17,13 @@ Lengths = tuple[list[str], dict[str, list[float]]]
 
 
 def find(cells: Cells, report: Summary) -> Lengths | None:
-    found = lengths(cells, [row.name for row in report.rows])
-    return found if found[1] else None
+    scores = lengths(cells, [row.name for row in report.rows])
+    return scores if scores[1] else None
 
 
-def sections(found: Lengths, report: Summary) -> list[Section]:
+def sections(scores: Lengths, report: Summary) -> list[Section]:
     """Of what rows are compared with, then of each how far it is from that, shaded."""
-    heads, by_row = found
+    heads, by_row = scores
     to = by_row.get(report.against.name, []) if report.against else []
     gaps = {row: [a - b for a, b in zip(values, to, strict=True)] for row, values in by_row.items()} if to else {}
     most = max((abs(gap) for row in gaps.values() for gap in row), default=0.0) or 1.0
@@ -47,13 +47,13 @@ def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> Lengths:
     where = np.clip(np.searchsorted(edges, tokens, side="left") - 1, 0, max(len(edges) - 2, 0))
     used = [b for b in range(max(len(edges) - 1, 1)) if (where == b).any()]
     heads = [f"{int(tokens[where == b].min())}–{int(tokens[where == b].max())}" for b in used]
-    found = {}
+    scores = {}
     for name in names:
         runs = cells.of(name)
         if runs:
             total = [sum(c.sums[OF_TEXT.name][where == b].sum(0) for c in runs) for b in used]
-            found[name] = [float(score_of(OF_TEXT)(np.asarray(one))) for one in total]
-    return heads, found
+            scores[name] = [float(score_of(OF_TEXT)(np.asarray(sums))) for sums in total]
+    return heads, scores
 
 
 ANALYSIS = Analysis(key="lengths", find=find, sections=sections, json=False)

@@ -84,10 +84,10 @@ def find(cells: Cells, report: Summary) -> SoftmaxSummary | None:
         alone = set(row.change) <= {"model.scores", "model.d_k"}
         for when in MOMENTS:
             for kind in (ALL, *KINDS):
-                found = [one for r in records if (one := _shares(r[when], kind))]
-                if found:
-                    spreads = [Spread.of([one[i] for one in found]) for i in range(3)]
-                    rows.append(SoftmaxRow(row.name, model.scores, model.d_k, len(found), when, kind, alone, *spreads))
+                shares = [share for r in records if (share := _shares(r[when], kind))]
+                if shares:
+                    spreads = [Spread.of([share[i] for share in shares]) for i in range(3)]
+                    rows.append(SoftmaxRow(row.name, model.scores, model.d_k, len(shares), when, kind, alone, *spreads))
     return SoftmaxSummary(*facts, rows) if facts else None
 
 
@@ -132,12 +132,12 @@ FOOTNOTE = (
 )
 
 
-def lead(found: SoftmaxSummary, report: Summary) -> list[str]:
+def lead(summary: SoftmaxSummary, report: Summary) -> list[str]:
     """How many softmaxes each kind of scores leaves saturated, by d_k."""
-    if not found.varied:
+    if not summary.varied:
         return []
     by_scores: dict[str, list[SoftmaxRow]] = {}
-    for row in found.drawn():
+    for row in summary.drawn():
         if row.when == "end":
             by_scores.setdefault(row.scores, []).append(row)
     parts = []
@@ -157,7 +157,7 @@ def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
     pictures = [(draw(_chart(summary.drawn(), which, what), SMALL), lines) for which, what in SHOWN.items()]
     heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
     rows = [
-        [name_cell(a.row, called), a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
+        [name_cell(a.row, called), a.scores, str(a.d_k), str(a.n), *(cell for side in (a, b) for cell in _cells(side))]
         for a, b in start_and_end(summary)
     ]
     notes = [
@@ -172,8 +172,8 @@ def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
     return [Section("softmax", "How far softmaxes saturate", blocks)]
 
 
-def _cells(one: SoftmaxRow) -> list[str]:
-    return [f"{one.entropy.mean:.3f}", f"{100 * one.saturated.mean:.3g}", f"{100 * one.gradient.mean:.3g}"]
+def _cells(row: SoftmaxRow) -> list[str]:
+    return [f"{row.entropy.mean:.3f}", f"{100 * row.saturated.mean:.3g}", f"{100 * row.gradient.mean:.3g}"]
 
 
 def start_and_end(summary: SoftmaxSummary) -> list[tuple[SoftmaxRow, SoftmaxRow]]:

@@ -49,7 +49,7 @@ def find(cells: Cells, report: Summary) -> Regime | None:
     return Regime(trained, unique, t.warmup / t.steps, last)
 
 
-def notes(found: Regime, report: Summary) -> list[str]:
+def notes(regime: Regime, report: Summary) -> list[str]:
     """In a sentence, the paper's in brackets where it prints any of the rows."""
     of_the_paper = columns.of_the_paper(report.rows)
 
@@ -57,15 +57,15 @@ def notes(found: Regime, report: Summary) -> list[str]:
         return f" ({paper})" * of_the_paper
 
     pieces = (
-        f"{found.trained:.2g} training target tokens per parameter of base{beside(f'the paper {PAPER.trained:.2g}')}"
+        f"{regime.trained:.2g} training target tokens per parameter of base{beside(f'the paper {PAPER.trained:.2g}')}"
     )
-    if found.unique:
-        epochs = f"{found.trained / found.unique:.2g} epochs{beside(f'{PAPER.trained / (PAPER.unique or 1):.2g}')}"
-        pieces = f"{found.unique:.2g} unique{beside(f'{PAPER.unique:.2g}')} and {pieces}, {epochs}"
-    ends = f"warm-up {100 * found.warmup:.0f} % of the steps{beside(f'{100 * PAPER.warmup:.0f} %')}"
+    if regime.unique:
+        epochs = f"{regime.trained / regime.unique:.2g} epochs{beside(f'{PAPER.trained / (PAPER.unique or 1):.2g}')}"
+        pieces = f"{regime.unique:.2g} unique{beside(f'{PAPER.unique:.2g}')} and {pieces}, {epochs}"
+    ends = f"warm-up {100 * regime.warmup:.0f} % of the steps{beside(f'{100 * PAPER.warmup:.0f} %')}"
     last = ""
-    if found.last_rate is not None:
-        last = f", rate at the end {found.last_rate:.2f} of its peak{beside(f'{PAPER.last_rate:.2f}')}"
+    if regime.last_rate is not None:
+        last = f", rate at the end {regime.last_rate:.2f} of its peak{beside(f'{PAPER.last_rate:.2f}')}"
     return [f"training: {pieces}; {ends}{last}"]
 
 

@@ -74,7 +74,7 @@ def to_table(table: Table, caption: str = "", label: str = "", notes: str = "") 
     kind = "table" if width(table) <= ONE else "table*"
     lines = [
         "% needs \\usepackage{array,booktabs}",
-        *_replaced(table),
+        *_unknown_characters(table),
         rf"\begin{{{kind}}}[t]",
         r"\centering",
         *[rf"\caption{{{caption}}}"] * bool(caption),
@@ -111,7 +111,7 @@ def _characters(cell: str | Cell, column: Column) -> int:
     return min(len(re.sub(r"\\[A-Za-z]+", "", cell.main)) + (ENDS if cell.ends else len(cell.small)), most)
 
 
-def _replaced(table: Table) -> list[str]:
+def _unknown_characters(table: Table) -> list[str]:
     """A comment on the characters of names that are shown as question marks."""
     missing = sorted({c for row in table.rows for c in str(row[0]) if c != UNKNOWN and _character(c) == UNKNOWN})
     return [f"% not in pdfTeX's default fonts, so {UNKNOWN} stands for: {' '.join(missing)}"] * bool(missing)

@@ -41,9 +41,9 @@ def _notes(block: Notes | Text, width: int) -> str:
 
 def _widest(block: Widest, width: int) -> list[str]:
     """Columns are left out before words are folded."""
-    for view, room in [(one, None) for one in block.views] + [(one, width) for one in block.views[block.folds :]]:
-        parts = [_table(one, room) if isinstance(one, Table) else [_notes(one, width)] for one in view]
-        tables = [lines for one, lines in zip(view, parts, strict=True) if isinstance(one, Table)]
+    for view, room in [(view, None) for view in block.views] + [(view, width) for view in block.views[block.folds :]]:
+        parts = [_table(part, room) if isinstance(part, Table) else [_notes(part, width)] for part in view]
+        tables = [lines for part, lines in zip(view, parts, strict=True) if isinstance(part, Table)]
         if all(len(line) <= width for lines in tables for line in lines):
             break
     return [text for text in map("\n".join, parts) if text]
@@ -57,29 +57,29 @@ def _table(table: Table, width: int | None) -> list[str]:
     heads: list[Lines] = [(column.lines or column.head).split("\n") for column in table.columns]
     gap = 1 if table.dense else 2
     if width is not None:
-        heads, *cells = _folded([heads, *cells], folds, width, gap)
+        heads, *cells = _narrower_rows([heads, *cells], folds, width, gap)
     widths = _widths([heads, *cells])
-    first = _aligned(heads, widths, left, gap, bottom=True)
-    body = [_aligned(row, widths, left, gap) for row in cells]
+    first = _cell_lines(heads, widths, left, gap, bottom=True)
+    body = [_cell_lines(row, widths, left, gap) for row in cells]
     rule = "─" * max(len(line) for lines in (first, *body) for line in lines)
     title = textwrap.wrap(table.title, width) if width else [table.title] * bool(table.title)
     parts = [part for i, lines in enumerate(body) for part in (*[rule] * (i in table.rules), *lines)]
     return [*title, *first, rule, *parts, *[rule] * (len(body) in table.rules)]
 
 
-def _folded(rows: list[list[Lines]], folds: Sequence[bool], width: int, gap: int) -> list[list[Lines]]:
+def _narrower_rows(rows: list[list[Lines]], folds: Sequence[bool], width: int, gap: int) -> list[list[Lines]]:
     """Columns of words, but for verdicts, in as many lines as they need, the first last; words are broken where nothing
     else helps, and columns of short words made narrow only where the table then fits."""
     of_words = [i for i in range(len(folds) - 1, -1, -1) if folds[i]]
     for most, least in ((NAME, LEAST), (LEAST, LEAST), (LEAST, 1)):
-        kept = rows
+        before = rows
         for i in of_words:
             excess = _excess(rows, width, gap)
             if excess > 0:
                 longest = max(len(word) for row in rows for line in row[i] for word in line.split(" "))
                 room = max(_widths(rows)[i] - excess, least, min(longest, most))
                 rows = [[*row[:i], _lines(row[i], room), *row[i + 1 :]] for row in rows]
-    return kept if _excess(rows, width, gap) > 0 else rows
+    return before if _excess(rows, width, gap) > 0 else rows
 
 
 def _excess(rows: Sequence[Sequence[Lines]], width: int, gap: int) -> int:
@@ -96,7 +96,7 @@ def _widths(rows: Sequence[Sequence[Lines]]) -> list[int]:
     return [max(len(line) for cell in cells for line in cell) for cells in zip(*rows, strict=True)]
 
 
-def _aligned(
+def _cell_lines(
     cells: Sequence[Lines], widths: Sequence[int], left: Sequence[bool], gap: int, bottom: bool = False
 ) -> list[str]:
     height = max(map(len, cells))

@@ -86,7 +86,7 @@ def search_course(report: SearchSummary, objective: str, number: Mapping[str, in
             line += [(number[t.trial], reached), (number[t.trial], better(reached, value))]
     axis, kind = value_axis(objective, values), trial_classes(report, objective)
     cloud = [_point(t, number[t.trial], value, kind[t.trial]) for t, value in zip(trials, values, strict=True)]
-    for t in stopped(report):
+    for t in stopped_trials(report):
         if t.curve and objective == "dev/ppl":
             last = min(t.curve[-1][1], BEYOND * max(values))
             cloud.append(_point(t, number[t.trial], last, "stopped", hollow=True))
@@ -95,7 +95,7 @@ def search_course(report: SearchSummary, objective: str, number: Mapping[str, in
     )
 
 
-def stopped(report: SearchSummary) -> list[Trial]:
+def stopped_trials(report: SearchSummary) -> list[Trial]:
     """Trials that were stopped early; they have no final value."""
     return [t for t in report.trials if t.state == "stopped early"]
 
@@ -152,7 +152,7 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
             "rect", x=x - 12, y=float(top), width=24.0, height=float(bottom - top), class_="handle", data_axis=i
         )
     kind = trial_classes(report, objective)
-    for t in stopped(report) + sorted(trials, key=lambda t: (ORDER[kind[t.trial]], t.trial)):
+    for t in stopped_trials(report) + sorted(trials, key=lambda t: (ORDER[kind[t.trial]], t.trial)):
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
         places += [end(value_of(t, objective))] if t.trial in kind else []
         path = points([(70.0 + gap * i, y) for i, y in enumerate(places)])

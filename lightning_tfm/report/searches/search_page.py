@@ -33,8 +33,8 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         report=report,
         live=live,
         head=_head(report, whole),
-        notice=_cut(report, whole),
-        headline=[*(_sentence(report, words) for words in report.gains[:2]), *_mattered(report)],
+        notice=_trials_left_out(report, whole),
+        headline=[*(_sentence(report, words) for words in report.gains[:2]), *_most_important(report)],
         set_of=lambda t: [(t.sets[name], t.in_words(name)) for name in set_],
         heads=[*heads, ("steps", "", ""), ("note", "", "w")],
         states=sorted({t.state for t in report.trials}),
@@ -45,9 +45,9 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         training=figures.learning_curves(report, aims[0]),
         curved={t.trial: t.trial for t in report.trials if t.curve},
         axes=[*((field_name(name), name) for name in names)],
-        courses=[one for one in courses if any(one[1:])],
+        courses=[course for course in courses if any(course[1:])],
         against=list(filter(None, against)),
-        parallel=[one for one in parallel if one[-1]],
+        parallel=[line for line in parallel if line[-1]],
     )
 
 
@@ -60,11 +60,11 @@ def best_trials(report: SearchSummary) -> list[Trial]:
         report.trials,
         key=lambda t: (t.trial not in report.best, last if (value := t.values[aim]) is None else sign * value),
     )
-    kept = {t.trial for t in order[:MOST]}
-    return [t for t in report.trials if t.trial in kept]
+    best = {t.trial for t in order[:MOST]}
+    return [t for t in report.trials if t.trial in best]
 
 
-def _cut(report: SearchSummary, trials: int) -> str:
+def _trials_left_out(report: SearchSummary, trials: int) -> str:
     if trials <= MOST:
         return ""
     return (
@@ -79,7 +79,7 @@ def _sentence(report: SearchSummary, gain: str) -> str:
     return f"{gain[:1].upper()}{gain[1:]}." if best is None else f"Best is {figures.trial_text(best)}. Gain: {more}."
 
 
-def _mattered(report: SearchSummary) -> list[str]:
+def _most_important(report: SearchSummary) -> list[str]:
     """The parameters that explain most of each objective."""
     sentences = []
     for record in report.importance:

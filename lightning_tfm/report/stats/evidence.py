@@ -120,11 +120,11 @@ def conditional_power(
     An upper limit: as if every other row were found by then, so that the correction left the level unchanged.
     """
     se, df = power.ahead(d, last)
-    edge, narrow, one = (statistics.t_isf(a * share, df) * se for a in (ALPHA / 2, ALPHA, SMALLER_ALPHA))
+    edge, narrow, one_sided = (statistics.t_isf(a * share, df) * se for a in (ALPHA / 2, ALPHA, SMALLER_ALPHA))
     above = partial(power.chance_above, d, n_R, last)
     chance = above(edge) + 1 - above(-edge)
     inside = np.maximum(above(narrow - tau) - above(tau - narrow), 0.0)
-    bound = 0.5 * np.abs(printed_R) - one
+    bound = 0.5 * np.abs(printed_R) - one_sided
     smaller = np.where(printed_R < 0, above(-bound), 1 - above(bound))
     clear = full_size & (np.abs(printed_R) > tau)
     return chance + np.where(equal_R, inside, np.where(clear, smaller, 0.0))

@@ -13,23 +13,23 @@ from lightning_tfm.report.stats.statistics import ALPHA
 
 def holm(p_M: np.ndarray) -> np.ndarray:
     """Adjusted p-values by Holm: max over j <= i of (m - j + 1) p_(j), at most 1."""
-    order, ranked, m = _ranked(p_M)
+    order, ranked, m = _ranks(p_M)
     factor = np.maximum(m - np.arange(ranked.shape[-1]), 1)
-    return _unranked(order, np.minimum(np.maximum.accumulate(ranked * factor, axis=-1), 1.0))
+    return _in_original_order(order, np.minimum(np.maximum.accumulate(ranked * factor, axis=-1), 1.0))
 
 
 def benjamini_hochberg(p_M: np.ndarray) -> np.ndarray:
     """Adjusted p-values by Benjamini and Hochberg: min over j >= i of m p_(j) / j, at most 1."""
-    order, ranked, m = _ranked(p_M)
+    order, ranked, m = _ranks(p_M)
     scaled = np.where(np.isnan(ranked), np.inf, ranked * m / np.arange(1, ranked.shape[-1] + 1))
     lowest = np.minimum.accumulate(scaled[..., ::-1], axis=-1)[..., ::-1]
-    return _unranked(order, np.where(np.isnan(ranked), np.nan, np.minimum(lowest, 1.0)))
+    return _in_original_order(order, np.where(np.isnan(ranked), np.nan, np.minimum(lowest, 1.0)))
 
 
 def corrected_p_values(p: Sequence[float | None]) -> list[float | None]:
     """`benjamini_hochberg` of those that are known."""
-    found = benjamini_hochberg(np.array([np.nan if one is None else one for one in p]))
-    return [None if np.isnan(one) else float(one) for one in found]
+    corrected = benjamini_hochberg(np.array([np.nan if value is None else value for value in p]))
+    return [None if np.isnan(value) else float(value) for value in corrected]
 
 
 def next_level(adjusted_M: np.ndarray, alpha: float = ALPHA) -> np.ndarray:
@@ -39,14 +39,14 @@ def next_level(adjusted_M: np.ndarray, alpha: float = ALPHA) -> np.ndarray:
     return alpha * np.minimum(rejected + 1, m) / np.maximum(m, 1)
 
 
-def _ranked(p_M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _ranks(p_M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(order, p in ascending order with NaN last, size of the family)."""
     p_M = np.asarray(p_M, dtype=float)
     order = np.argsort(p_M, axis=-1, kind="stable")
     return order, np.take_along_axis(p_M, order, -1), (~np.isnan(p_M)).sum(-1, keepdims=True)
 
 
-def _unranked(order: np.ndarray, ranked: np.ndarray) -> np.ndarray:
+def _in_original_order(order: np.ndarray, ranked: np.ndarray) -> np.ndarray:
     adjusted = np.empty_like(ranked)
     np.put_along_axis(adjusted, order, ranked, -1)
     return adjusted

@@ -170,10 +170,10 @@ def outlying(variance_R: np.ndarray, df_R: np.ndarray) -> np.ndarray:
     log = np.where(used, _log_variance(variance_R, df_R), np.nan)
     apart = np.zeros(log.shape, dtype=bool)
     for _ in range(2):
-        kept = np.where(apart, np.nan, log)
-        count = (~np.isnan(kept)).sum(-1, keepdims=True) - ~np.isnan(kept)  # others
+        rest = np.where(apart, np.nan, log)
+        count = (~np.isnan(rest)).sum(-1, keepdims=True) - ~np.isnan(rest)  # others
         with np.errstate(invalid="ignore"):
-            apart = used & (count > 1) & (log - _median_of_others(kept) > ALLOWED + _by_chance(df_R, kept, count))
+            apart = used & (count > 1) & (log - _median_of_others(rest) > ALLOWED + _by_chance(df_R, rest, count))
     return apart
 
 
@@ -231,10 +231,10 @@ def prior_df(variance_MR: np.ndarray, df_R: np.ndarray, apart_MR: np.ndarray | N
     chance, fourth = (np.where(used, polygamma(k, half), 0.0).sum(-1) / np.maximum(count, 1) for k in (1, 3))
     # the fourth cumulant of log chi^2 says how well the variance of `count` logarithms is known
     error = np.sqrt((2 + fourth / np.maximum(chance, 1e-9) ** 2) / np.maximum(count, 1))
-    kept, known = count > 1, np.maximum((count > 1).sum(-1), 1)
-    spread, chance, error = (np.where(kept, x, 0.0).sum(-1) / known for x in (spread, chance, error))
+    several, known = count > 1, np.maximum((count > 1).sum(-1), 1)
+    spread, chance, error = (np.where(several, x, 0.0).sum(-1) / known for x in (spread, chance, error))
     between = np.maximum(spread * (1 + CAUTION * error) - chance, 1e-3)
-    return np.where(kept.any(-1), 2 * _inverse_trigamma(between), 0.0)
+    return np.where(several.any(-1), 2 * _inverse_trigamma(between), 0.0)
 
 
 def _log_variance(variance: np.ndarray, df: np.ndarray) -> np.ndarray:

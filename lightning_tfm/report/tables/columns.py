@@ -102,8 +102,8 @@ def size_notes(divided: str, rows: Sequence[SummaryRow], brief: bool = False) ->
 
 def constants(rows: Sequence[SummaryRow]) -> dict[str, str]:
     """What every row has in the columns that are not shown, as in YAML."""
-    kept = columns_to_print(rows)
-    return {name: cell_text(rows[0], name) for name in rows[0].values if name not in kept}
+    shown = columns_to_print(rows)
+    return {name: cell_text(rows[0], name) for name in rows[0].values if name not in shown}
 
 
 def constants_note(rows: Sequence[SummaryRow]) -> list[str]:

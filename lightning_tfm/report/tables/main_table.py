@@ -10,7 +10,7 @@ from typing import Any
 from lightning_tfm.metrics import CHARACTER, METRICS, PPL, WORD, Metric
 from lightning_tfm.plural_words import interval, p_value, signed
 from lightning_tfm.report.analyses import row_tuning
-from lightning_tfm.report.analyses.catalog import findings
+from lightning_tfm.report.analyses.catalog import findings, notes_of_analyses
 from lightning_tfm.report.analyses.compute_multiplier import ANALYSIS as WORTH
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
 from lightning_tfm.report.row import Difference, Scores, SummaryRow, nll_metrics, printed_metrics
@@ -226,7 +226,7 @@ def difference_columns(report: Summary, metric: Metric, near: bool = False) -> d
             key=f"{metric.name}-{key}",
             about=about,
             cell=of,
-            data=partial(_tested, metric, key),
+            data=partial(_difference_data, metric, key),
         )
 
     head, name = f"Δ {metric.column_head}{unit}{to}", metric.column_head
@@ -251,7 +251,7 @@ def difference_columns(report: Summary, metric: Metric, near: bool = False) -> d
     return shown if of_the_paper and metric.printed else {key: own for key, own in shown.items() if key != "pd"}
 
 
-def _tested(metric: Metric, key: str, row: SummaryRow) -> Line:
+def _difference_data(metric: Metric, key: str, row: SummaryRow) -> Line:
     """The numbers of a difference, as it is tested, by the column that shows them; with its verdict all that remain."""
     d, head = row.metric(metric.name).difference, f"{metric.key} difference"
     parts = {"d": ("estimate", "lower", "upper"), "word": ("smallest", "needed", "verdict"), "pd": ()}.get(key, (key,))
@@ -342,7 +342,7 @@ def _widest(report: Summary) -> Widest:
     rows = report.rows
     both = nll_metrics(rows)
     fewer = both[:1] * bool(report.foreign)  # where pieces are alike, PPL says the same
-    every, kept = (
+    every, without_intervals = (
         brief_facts(rows),
         [fact for fact in brief_facts(rows) if not fact.interval],
     )  # the paper's own columns go first
@@ -352,13 +352,13 @@ def _widest(report: Summary) -> Widest:
         ([full[0], *label_columns(rows), *full[1:]], both, every),
         (full, both, every),
         (full, fewer, every),
-        (full, fewer, kept),
+        (full, fewer, without_intervals),
         ([replace(name_column(), cell=lambda row: Cell(row.name)), change_column(rows, labelled=True)], fewer, every),
     ):
         n = [seed_column()] * (len(report.seeds) > 1)
         made = table(rows, [*first, *fact_columns(some), *n, *_scores(report, nll), *_paper(rows, unit="")])
-        shown = [(one, found) for one, found in findings(report) if one is not WORTH or some == every]
-        own = [line for one, found in shown for line in one.brief(found, report)]
+        shown = [(analysis, result) for analysis, result in findings(report) if analysis is not WORTH or some == every]
+        own = [line for analysis, result in shown for line in analysis.brief(result, report)]
         views.append([made, Notes([*notes.untested_notes(report, bool(nll)), *own])])
     return Widest(views)
 
@@ -369,9 +369,8 @@ def document(report: Summary) -> list[Block]:
     first = [group_column(), name_column(), *label_columns(rows)]
     if not report.tested:
         first += [*field_columns(columns.columns_to_print(rows)), *fact_columns(brief_facts(rows)), seed_column()]
-        own = [line for one, found in findings(report) for line in one.notes(found, report)]
         made = table(rows, [*first, *_scores(report, of_nll), *_paper(rows)])
-        return [made, Notes([*notes.untested_notes(report), *own])]
+        return [made, Notes([*notes.untested_notes(report), *notes_of_analyses(report)])]
     explained = all(row.base or row.paper.printed for row in rows)
     first += [*[change_column(rows)] * (not explained), seed_column()]
     for metric in (PPL, *of_nll, *report.metrics_beside):
@@ -431,7 +430,7 @@ def page(report: Summary) -> Table:
         if not any(made["word"].cell(row).main for row in rows):
             del made["word"]
         off = {key for key in made if not room or (key == "pd" and compared)}
-        shown += [*first, *(replace(one, on=one.on and key not in off) for key, one in made.items())]
+        shown += [*first, *(replace(column, on=column.on and key not in off) for key, column in made.items())]
     shown += [score_column(metric, on=False) for metric in nll_metrics(rows) if metric.name not in report.metrics]
     size, *more = fact_columns(extra_facts(rows))
     return table(rows, [*shown, size, *[paper_size_column(on=not compared)] * of_the_paper, *more])
@@ -439,4 +438,4 @@ def page(report: Summary) -> Table:
 
 def chooser(columns_: Sequence[Column]) -> dict[str, list[Column]]:
     """By group, in order."""
-    return {name: [one for one in columns_ if one.group == name] for name in dict.fromkeys(c.group for c in columns_)}
+    return {name: [c for c in columns_ if c.group == name] for name in dict.fromkeys(c.group for c in columns_)}

@@ -7,7 +7,7 @@ from itertools import chain
 
 from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.report.analyses import compute_multiplier, factors, row_tuning
-from lightning_tfm.report.analyses.catalog import findings
+from lightning_tfm.report.analyses.catalog import notes_of_analyses
 from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.render.latex import MOST, Tex, latex, to_table, width
 from lightning_tfm.report.row import SummaryRow
@@ -116,10 +116,10 @@ def _changes(row: SummaryRow, names: Sequence[str]) -> str:
     """The row's own values, of base all."""
     if row.same_as:
         return latex(f"is {row.same_as}")
-    return ", ".join(_set(name, latex(columns.own_value(row, name))) for name in names if name not in row.blank)
+    return ", ".join(_equation(name, latex(columns.own_value(row, name))) for name in names if name not in row.blank)
 
 
-def _set(name: str, value: str) -> str:
+def _equation(name: str, value: str) -> str:
     """A field's symbol and its value."""
     return f"{columns.symbol(name) or latex(columns.short_label(name))}~{value}"
 
@@ -150,13 +150,15 @@ def _notes(report: Summary, tests: str, paper: bool) -> str:
     if report.foreign:
         others = latex(", ".join(report.foreign))
         parts.append(f"another vocabulary than {latex(report.to)}, so that no perplexity is compared: {others}")
-    own = [line for one, found in findings(report) if one in IN_CAPTION for line in one.notes(found, report)]
+    own = notes_of_analyses(report, IN_CAPTION)
     parts += [latex(_capital(note)) for note in [*common_notes(report), *own]]
     base = next((row for row in report.rows if row.base), None)
     if base is not None and _in_words(report.rows):
         parts.append(f"base: {_changes(base, columns.columns_to_print(report.rows))}")
     if same := columns.constants(report.rows):
-        parts.append(f"the same in every row: {', '.join(_set(name, latex(value)) for name, value in same.items())}")
+        parts.append(
+            f"the same in every row: {', '.join(_equation(name, latex(value)) for name, value in same.items())}"
+        )
     if tests != "none" and report.looks is not None:
         parts.append(f"{latex(interim_note(report))}, which $p$ is corrected for")
     parts += [latex(part.replace(" is ", ": ", 1)) for part in signature_notes(report)]

@@ -31,8 +31,8 @@ def headline(report: Summary, counts: bool = True) -> list[str]:
     """Sentences: what the kind of study asks first, the largest differences found, how often each verdict occurs."""
     metric, tested = report.primary, _tested_rows(report)
     analysed = findings(report)
-    leads = [line for one, what in analysed for line in one.lead(what, report)]
-    costs = [line for one, what in analysed for line in one.closing(what, report)]
+    leads = [line for analysis, what in analysed for line in analysis.lead(what, report)]
+    costs = [line for analysis, what in analysed for line in analysis.closing(what, report)]
     if nothing := why_untested(report):
         return [*leads, *costs, nothing] if leads or costs else [nothing, *_lowest(report, metric)]
     last = [_counts(report, metric, tested)] * counts
@@ -92,7 +92,9 @@ def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[
         (d.in_print.estimate, r) for r, d in tested if WORDS[d.verdict].found and d.in_print.estimate is not None
     ]
     if significant:
-        worse, better = ([one for one in significant if metric.better(one[0]) == gain] for gain in (False, True))
+        worse, better = (
+            [effect for effect in significant if metric.better(effect[0]) == gain] for gain in (False, True)
+        )
         return [" ".join([*_largest(metric, worse, ("costs", "cost")), *_largest(metric, better, ("gains", "gain"))])]
     smallest = [
         d.in_print.smallest for _, d in tested if d.verdict == Verdict.UNDECIDED and d.in_print.smallest is not None
@@ -108,7 +110,7 @@ def _largest(metric: Metric, significant: Sequence[tuple[float, SummaryRow]], ve
     """“A, b and c cost most (+28, +27, +21 % perplexity).”"""
     if not significant:
         return []
-    first = sorted(significant, key=lambda one: -abs(one[0]))[:NAMED]
+    first = sorted(significant, key=lambda effect: -abs(effect[0]))[:NAMED]
     sizes = ", ".join(signed(x, 0 if abs(x) >= 10 else metric.difference_digits) for x, _ in first)
     names = listed([row.called for _, row in first])
     names = names[:1].upper() + names[1:] if first[0][1].label else names
@@ -122,7 +124,7 @@ def _lowest(report: Summary, metric: Metric) -> list[str]:
     scored = [(mean, r) for r in report.rows if (mean := r.metric(metric.name).mean) is not None]
     if not scored:
         return []
-    mean, row = min(scored, key=lambda one: one[0])
+    mean, row = min(scored, key=lambda score: score[0])
     base = None if row.base or report.base is None else report.base.metric(metric.name).mean
     beside = "" if base is None else f" (base {base:.2f})"
     return [f"The lowest mean {metric.prose_name} is {mean:.2f} with {row.called}{beside}, without a test."]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lightning_tfm.metrics import BYTE, METRICS, OF_TEXT
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report.analyses.catalog import findings
+from lightning_tfm.report.analyses.catalog import findings, notes_of_analyses
 from lightning_tfm.report.blocks import Block, Text
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.row import SummaryRow, nll_metrics, printed_metrics
@@ -37,7 +37,9 @@ def signature_notes(report: Summary) -> list[str]:
 
 def sections_in_text(report: Summary) -> list[Block]:
     """Of the analyses whose sections text and Markdown have, too."""
-    parts = [part for one, found in findings(report) if one.in_text for part in one.sections(found, report)]
+    parts = [
+        part for analysis, result in findings(report) if analysis.in_text for part in analysis.sections(result, report)
+    ]
     return [block for part in parts for block in (Text([part.title]), *part.blocks)]
 
 
@@ -136,13 +138,13 @@ def elsewhere_notes(rows: Sequence[SummaryRow]) -> list[str]:
 
 def to_words(report: Summary, width: int) -> str:
     """For the terminal, below the table: the verdicts in each metric, and the claims."""
-    lines = _untested(report) or [*verdict_count_lines(report), *map(claim_line, report.claims)]
+    lines = _why_untested(report) or [*verdict_count_lines(report), *map(claim_line, report.claims)]
     text = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
     rest = sections_in_text(report)
     return text + (f"\n{terminal.to_text(rest, width)}" if rest else "")
 
 
-def _untested(report: Summary) -> list[str]:
+def _why_untested(report: Summary) -> list[str]:
     """Why no row has a verdict; empty where any has."""
     differences = [d for row in report.rows for metric in report.metrics if (d := row.metric(metric).difference)]
     if not differences or any(d.verdict != Verdict.UNTESTABLE for d in differences):
@@ -187,7 +189,7 @@ def brief_notes(report: Summary) -> list[str]:
         *outlier_clauses(report.rows),
         *empty_cell_notes(report.rows),
     ]
-    return notes + [line for one, found in findings(report) for line in one.brief(found, report)]
+    return notes + [line for analysis, result in findings(report) for line in analysis.brief(result, report)]
 
 
 def tested_notes(report: Summary) -> list[str]:
@@ -208,7 +210,7 @@ def tested_notes(report: Summary) -> list[str]:
         notes.append(f"{interim_note(report)}; p is corrected for that too, intervals are at {report.level} %")
     notes += scale_notes(report)
     notes += row_notes(report)
-    notes += [line for one, found in findings(report) for line in one.notes(found, report)]
+    notes += notes_of_analyses(report)
     notes += map(claim_line, report.claims)
     about = f" (more than {FAR:g} median absolute deviations above the median; they stay in every number)"
     notes += [f"{phrase}{about}" for phrase in outlier_clauses(report.rows)]

@@ -86,16 +86,16 @@ def judge(
     if evidence.untested:
         few = min(evidence.n, evidence.n_base) < statistics.LEAST
         return RowVerdict(Verdict.UNTESTABLE if few else Verdict.UNDECIDED, evidence.untested)
-    found, e = evidence.p < ALPHA, evidence
+    significant, e = evidence.p < ALPHA, evidence
     if paper is None:
-        if found:
+        if significant:
             return RowVerdict(Verdict.BETTER if of.better(float(e.estimate)) else Verdict.WORSE, f"differs from {to}")
         if e.equivalent < ALPHA:
             return RowVerdict(Verdict.EQUAL, f"inside ± {_region(of)} of {to}", f"± {_region(of)}")
         return _undecided(e, "no difference found")
     if abs(paper) > of.clear:
-        return _of_a_clear_one(e, paper, of, found, full_size, to)
-    if found:
+        return _of_a_clear_one(e, paper, of, significant, full_size, to)
+    if significant:
         tau = of.clear
         if e.lower > paper + tau or e.upper < paper - tau:
             return RowVerdict(
@@ -109,22 +109,22 @@ def judge(
     return _undecided(e, "neither a difference nor its absence shown")
 
 
-def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_size: bool, to: str) -> RowVerdict:
+def _of_a_clear_one(e: Evidence, paper: float, of: Metric, significant: bool, full_size: bool, to: str) -> RowVerdict:
     from lightning_tfm.report.row import Interval
 
     if not (full_size or of.same_unit):
-        if not found:
+        if not significant:
             return _undecided(e, "no difference found")
         word = Verdict.SAME_DIRECTION if (e.estimate > 0) == (paper > 0) else Verdict.CONTRADICTED
         return RowVerdict(word, f"differs from {to}; {of.label} here and in the paper have no common unit")
     lower, upper = sorted((e.lower / paper, e.upper / paper))
     factor = Interval(float(e.estimate) / paper, lower, upper)
     ratio = f"× {_factor(float(e.estimate) / paper)} {interval(lower, upper, _factor)}"
-    if found and (e.estimate > 0) != (paper > 0):
+    if significant and (e.estimate > 0) != (paper > 0):
         return RowVerdict(
             Verdict.CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor
         )
-    if found:
+    if significant:
         compatible, resolved = agrees(e, paper, of.sigma or 0.0)
         if compatible and resolved:
             return RowVerdict(

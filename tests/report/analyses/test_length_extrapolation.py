@@ -9,7 +9,13 @@ import pytest
 
 from lightning_tfm.report.analyses import length_extrapolation
 from lightning_tfm.report.analyses.length_extrapolation import ANALYSIS
-from lightning_tfm.report.analyses.length_extrapolation_statistics import CARRIES, FALLS_OFF, IN_PART, SUPPORTED, judged
+from lightning_tfm.report.analyses.length_extrapolation_statistics import (
+    CARRIES,
+    FALLS_OFF,
+    IN_PART,
+    SUPPORTED,
+    sentence_verdict,
+)
 from lightning_tfm.report.blocks import Widest
 from lightning_tfm.report.charts.panels import row_classes
 from lightning_tfm.report.render.text import to_text
@@ -123,9 +129,9 @@ def test_the_sentence(made, report, base, gain, word):
     interval = Interval(gain[1], gain[0], gain[2]) if gain[1] is not None else Interval(*gain)
     rows["base"] = replace(rows["base"], word=base)
     rows["E-learned"] = replace(rows["E-learned"], against=interval)
-    assert judged(made.study, rows)[0] == word
+    assert sentence_verdict(made.study, rows)[0] == word
     del rows["E-learned"]
-    assert judged(made.study, rows) == (None, "")
+    assert sentence_verdict(made.study, rows) == (None, "")
 
 
 def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(made, report):
