@@ -129,6 +129,11 @@ def of_kind(kind, name, target=""):
     return entry
 
 
+def a_run(members):
+    """The folder of a run that is in the archive."""
+    return next(name for name, _ in members if name.endswith("/result.json")).removesuffix("/result.json")
+
+
 RUN = "runs/0123456789abcdef"
 HOSTILE = {
     "an absolute path behind a run": lambda good, to: [*good, (f"{RUN}/{to}/owned", b"x")],
@@ -136,6 +141,8 @@ HOSTILE = {
     "a way up": lambda good, to: [*good, (f"{RUN}/../../owned", b"x")],
     "a run that is no hash": lambda good, to: [*good, ("runs/base/result.json", b"{}")],
     "a file that no run has": lambda good, to: [*good, (f"{RUN}/log.txt", b"x")],
+    "a file that no run has, in one that is there": lambda good, to: [*good, (f"{a_run(good)}/log.txt", b"x")],
+    "a way up from a run that is there": lambda good, to: [*good, (f"{a_run(good)}/../../owned", b"x")],
     "weights": lambda good, to: [*good, (f"{RUN}/checkpoints/last.ckpt", b"x")],
     "a hidden score": lambda good, to: [*good, (f"{RUN}/scores/{'a' * 16}/.x.json", b"{}")],
     "a run without its record": lambda good, to: [*good, (f"{RUN}/metrics.jsonl", b"")],
