@@ -32,15 +32,15 @@ Generator(root, ["base", "A-h1"], [1, 2, 3, 4, 5]).write_all()
 assert "10 runs have matched" in printed(root, "validate", "made", "--add", "matched")
 assert [name for name, text in views(root).items() if "matched" not in text] == [], "not in every format"
 
-from lightning_tfm.report import verdict
 from lightning_tfm.report.study_report import make
 from lightning_tfm.report.tables.main_table import table_lines
+from lightning_tfm.report.wording import verdict, verdict_words
 
-verdict.judge = lambda *_, **__: verdict.Verdict(verdict_words.Verdict.CURIOUS, "")
+verdict.judge = lambda *_, **__: verdict.RowVerdict(verdict_words.Verdict.CURIOUS, "")
 tested = {name: text for name, text in views(root).items() if name not in ("table csv", "table json")}
 tested["W&B"] = str(table_lines(make("made", root).summary))
 assert [name for name, text in tested.items() if ("sharp" if "latex" in name else "curious") not in text] == []
-assert "1 is curious" in tested["page"], "in its sentence, too"
+assert "1 change is curious" in tested["page"], "in its sentence, too"
 """
 KNOWN = """
 from docs import generated
@@ -69,7 +69,7 @@ for kind, name in NAMES.items():
         assert any(name in fault for fault in unlike_ctranslate2(e.model)), f"{name} would be exported"
 own = override(base, {"model.positions": held.NAME}, "")
 assert any(held.NAME in fault for fault in unlike_ctranslate2(own.model)), "not declared to be a table"
-main(["fit", "--help", "all"])
+main(["fit", "--help", "all"])  # ends the process
 """
 SUITES = "model/test_positions.py model/test_size.py training/test_optimizers.py data/sources/test_files.py"
 COVERED = {"NORMS": 1, "FEED_FORWARDS": 2, "SCHEMES": 3, "LAYERS": 4, "ATTENTIONS": 2, "OPTIMIZERS": 2, "CORPORA": 1}
@@ -113,7 +113,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_new_parts_are_counted_drawn_refused_and_listed_and_a_metric_and_a_word_show_in_every_format(copy):
     names = {kind: name for kind, (name, *_) in PARTS.items()}
-    said = run(copy, "-c", f"ROOT, NAMES = {str(copy)!r}, {names}\n{KNOWN}{MEASURED}")
+    said = run(copy, "-c", f"ROOT, NAMES = {str(copy)!r}, {names}\n{MEASURED}{KNOWN}")
     assert [name for name in names.values() if not re.search(rf"\b{name}\b", said)] == [], "not in --help"
 
 
