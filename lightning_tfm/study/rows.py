@@ -166,6 +166,11 @@ def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:
 
 
 def _row(file: YamlFile, name: str, values: Any) -> Row:
+    if name in ("", ".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > 255:
+        raise UserError(
+            f"{file.where(name)}: {name[:60]!r} is not a valid name of a row: it is also the name of a folder, in one "
+            "line, without / and of at most 255 bytes"
+        )
     where = f"{file.where(name)}: row '{name}'"
     try:
         line = make_from(_Line, values)

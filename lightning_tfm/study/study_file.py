@@ -97,6 +97,9 @@ def from_plain(plain: Any, where: Path | str) -> Study:
             raise UserError(f"{where}: the study has no rows")
         if len(study.seeds) > MOST_SEEDS:
             raise UserError(f"{where}: {len(study.seeds):,} seeds; at most {MOST_SEEDS:,} are taken")
+        for row in study.every_row:
+            if ".." in (name := Path(row.name)).parts or name.is_absolute():
+                raise UserError(f"{where}: the row {row.name!r} leads out of the study's folder: give it another name")
         for key, values in (("row", [row.name for row in study.rows]), ("seed", study.seeds)):
             if twice := [value for value, times in Counter(values).items() if times > 1]:
                 raise UserError(f"{where}: the {key} '{twice[0]}' is there twice: remove one of them")
@@ -124,6 +127,11 @@ def folder_of(root: Path, name: str) -> Path:
     if not name or name != Path(name).name or name.startswith(".") or not name.isprintable():
         raise UserError(f"{name!r} is not a valid study name: it is also the name of the study's folder")
     return root / "studies" / name
+
+
+def of_smoke_test(root: Path) -> bool:
+    """Whether a results folder is that of smoke tests."""
+    return root.name == "smoke"
 
 
 def link(study: Path, cell: Cell) -> None:

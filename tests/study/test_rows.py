@@ -19,7 +19,7 @@ from lightning_tfm.study.expressions import with_numbers
 from lightning_tfm.study.rows import Row, all_rows, apply, find_row, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.study.study_file import load_as, save
+from lightning_tfm.study.study_file import load, load_as, save
 from lightning_tfm.study.user_classes import user_classes
 from lightning_tfm.watch.study_state import CellState
 from tests.helpers.studies import ablation, leave, own_row
@@ -294,6 +294,33 @@ def test_a_study_that_holds_a_row_or_seed_twice_is_refused(tmp_path, capsys, key
     path.write_text(json.dumps(plain | {key: [*plain[key], plain[key][0]]}))
     assert main(["status", "s", "--out", str(tmp_path)]) == 2
     assert f"{path}: {named}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/x", "a\nb", "é" * 128])
+def test_a_row_whose_name_is_no_folder_s_is_refused(tmp_path, name):
+    path = tmp_path / "rows.yaml"
+    path.write_text(json.dumps({name: {"group": "g", "change": {"model.h": 4}}}, ensure_ascii=False))
+    with pytest.raises(UserError, match=r"rows.yaml:1: .* is not a valid name of a row"):
+        load_rows(path)
+
+
+@pytest.mark.parametrize("key", ["rows", "hidden"])
+@pytest.mark.parametrize("name", ["..", "../../x", "a/../../x", "/etc/x"])
+def test_a_study_whose_row_leads_out_of_its_folder_is_refused(tmp_path, name, key):
+    """As it may stand in records from elsewhere."""
+    save(study(absolute()), tmp_path)
+    path = tmp_path / "studies/s/study.json"
+    plain = json.loads(path.read_text())
+    path.write_text(json.dumps(plain | {key: [*plain.get(key, []), plain["rows"][-1] | {"name": name}]}))
+    with pytest.raises(UserError, match=r"study.json: the row .* leads out of the study's folder"):
+        load(tmp_path, "s")
+
+
+def test_a_row_may_be_named_by_any_other_words(tmp_path):
+    path = tmp_path / "rows.yaml"
+    names = ["__proto__", "🦆 quack", "a,b", "..x", "é" * 127]
+    path.write_text("".join(f'"{name}": {{group: g, change: {{model.h: 4}}}}\n' for name in names))
+    assert [row.name for row in load_rows(path)] == names
 
 
 def test_what_is_kept_of_a_row_is_never_another_row_s():
