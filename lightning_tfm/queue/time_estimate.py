@@ -122,7 +122,7 @@ def text(
             lines.append(f"{_what(cell, named)} the run of {first.row}")
             continue
         there += where == THERE
-        ended += left == 0 and where != THERE
+        ended += cell.training_hash in endings and where != THERE
         ahead.append(cell.cost * left)
         whole += cell.cost
         time = f"{duration(pace.seconds(cell.cost * left)):>9}" if pace and left else ""

@@ -162,6 +162,17 @@ def test_trials_that_are_over_are_not_to_run(tmp_path: Path, capsys, monkeypatch
         assert plan(tmp_path, sweep, "--trials=3") == 2
 
 
+def test_a_run_whose_record_was_lost_after_its_last_step_is_still_to_run(tmp_path: Path) -> None:
+    attempt = RunFolder(tmp_path, "f" * 64).claim()
+    attempt.write_progress(100, 100, 0.0, "train")
+    attempt.folder.checkpoints.mkdir()
+    (attempt.folder.checkpoints / "step-100.ckpt").touch()
+    attempt.release()
+    told = text([Cell("base", 1, "f" * 64, 1e9)], tmp_path, 1, Pace(rate=1e9)).splitlines()
+    assert told[0].endswith("resumes at step 100 of 100")
+    assert told[1].startswith("1 run: 0 finished, 1 to run; 0.00e+00 of")
+
+
 def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_path: Path) -> None:
     def cost(steps: int) -> float:
         return predicted_cost(override(Experiment(), {"training.steps": steps}, "test"), 300)
