@@ -6,6 +6,7 @@ from pathlib import Path
 from lightning_tfm.config import Experiment
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.settings import Settings
+from lightning_tfm.study.study_file import of_smoke_test
 from lightning_tfm.study.sweeps import Pruner, SearchFile
 
 STEPS = 10
@@ -26,7 +27,7 @@ def smoke_test(settings: Settings) -> Settings:
 
 
 def smoke_folder(out: Path) -> Path:
-    return out if out.name == "smoke" else out / "smoke"
+    return out if of_smoke_test(out) else out / "smoke"
 
 
 def smoke_row(row: Row, base: Experiment) -> Row:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lightning_tfm.study.user_classes import earlier_words
 
-ASCII = str.maketrans("◂▸│─━╸╺●○◇÷×±−–—“”’…→Δ·≤≥\N{NO-BREAK SPACE}", '<>|-===*ox/x~---""\'.>d.<> ')
+ASCII = str.maketrans("◂▸│─━╸╺●○◇÷×±−–—“”’…→Δ·≤≥²\N{NO-BREAK SPACE}", '<>|-===*ox/x~---""\'.>d.<>2 ')
 """one letter for another, so that columns stay aligned"""
 
 if TYPE_CHECKING:

@@ -125,7 +125,9 @@ def run_line(r: Running, name: str) -> str:
 
 def left_words(left: Left | None) -> str:
     """Empty where nothing is known."""
-    return "" if left is None else f"{'over ' * left.at_least}{duration(left.seconds)} left"
+    if left is None or (left.at_least and left.seconds < 0.5):  # more than nothing says nothing
+        return ""
+    return f"{'over ' * left.at_least}{duration(left.seconds)} left"
 
 
 def best_words(best: Best | None) -> str:

@@ -384,6 +384,8 @@ def _running(s: CellState, runs: dict[str, RunState], took: Took) -> Running:
     if run.step is None and (least := took.of([cell.cost])) is not None:
         left = Left(least)
     run = replace(run, phase=run.phase or "starting", left=took.then(left, costs))
+    if run.state == "interrupted":  # its next attempt has not begun yet
+        run = replace(run, words="")
     return Running(cell.row, cell.seed, run, s.owner, cell.change)
 
 

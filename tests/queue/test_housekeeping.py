@@ -194,7 +194,7 @@ def test_a_name_must_fit_one_run(tmp_path: Path) -> None:
         remove(tmp_path / "nowhere", "aa")
 
 
-def test_gc_names_what_can_go_and_touches_nothing_unless_told(tmp_path: Path) -> None:
+def test_gc_names_what_can_go_and_touches_nothing_unless_told(tmp_path: Path, capsys) -> None:
     run(tmp_path, "aa")
     run(tmp_path, "bb", finished=False)
     crashed = RunFolder(tmp_path, "cc" * 32)
@@ -227,8 +227,12 @@ def test_gc_names_what_can_go_and_touches_nothing_unless_told(tmp_path: Path) ->
     assert names(tmp_path) == expected
     assert sorted(p for p in tmp_path.rglob("*") if p.name != "now") == before
     assert gc(tmp_path)[0].bytes == 1000
+    assert main(["runs", "gc", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith(f"would be freed by: lightning-tfm runs gc --yes --out {tmp_path}\n")
     assert names(tmp_path, dry_run=False) == expected
     assert names(tmp_path) == []
+    assert main(["runs", "gc", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "nothing to remove\n"
     left = RunFolder(tmp_path, "aa" * 32)
     assert left.finished() and (left.snapshots / "step-10.pt").exists()
     assert (tmp_path / "runs" / ("b" * 16) / "checkpoints/step-5.ckpt").exists() and fresh.exists()
@@ -239,6 +243,14 @@ def test_gc_keeps_the_only_weights_of_a_finished_run(tmp_path: Path) -> None:
     (folder.snapshots / "step-10.pt").unlink()
     gc(tmp_path, dry_run=False)
     assert [path.name for path in folder.checkpoints.iterdir()] == ["step-6.ckpt"]
+
+
+def test_where_no_runs_are_it_is_said_whether_the_folder_exists(tmp_path: Path, capsys) -> None:
+    assert main(["runs", "list", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"no runs in {tmp_path / 'runs'}, which does not exist\n"
+    (tmp_path / "runs").mkdir()
+    assert main(["runs", "list", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"no runs in {tmp_path / 'runs'}\n"
 
 
 ROWS = ["base", "A-h1", "A-h4"]

@@ -77,6 +77,8 @@ def test_a_run_shows_its_loss_its_perplexity_and_its_best_and_scoring_counts(tmp
     assert (r.step, r.loss, r.ppl, r.best_ppl, r.tokens_per_second) == (60, 4.4, 10.0, 9.0, 5210.0)
     assert r.left is not None and r.left.at_least and r.left.seconds == pytest.approx(4.0, abs=0.5)
     assert left_words(r.left) == "over 4 s left"
+    assert left_words(Left(0.2, at_least=True)) == "", "more than nothing says nothing"
+    assert left_words(Left(0.2)) == "0 s left"
     done = finished(tmp_path, 1, 30.0, decode=20.0)
     r = watch.look([running(tmp_path, 2, 60, 100), done]).running[0].run
     assert r.left is not None and not r.left.at_least and r.left.seconds == pytest.approx(24.0, abs=0.5)
@@ -102,6 +104,14 @@ def test_before_anything_is_known_nothing_is_said_and_scoring_has_no_speed(tmp_p
     overview = Watch(tmp_path, 1).look([running(tmp_path, 2, 100, 100, "translate val")])
     said = line("s", overview)
     assert "tok/s" not in said and "0:00" not in said and "100/100 translate val" in said
+
+
+def test_a_run_whose_next_attempt_has_not_begun_does_not_say_how_the_last_one_ended(tmp_path: Path) -> None:
+    attempt = begun(tmp_path, 0, 60, 100)
+    attempt.write_outcome("interrupted", "stopped by SIGINT after a checkpoint", 60)
+    attempt.release()
+    said = line("s", Watch(tmp_path, 1).look([state(cell(0), "running")]))
+    assert "60/100 starting" in said and "SIGINT" not in said
 
 
 def test_a_run_that_goes_on_after_a_night_is_timed_from_where_it_went_on(tmp_path: Path) -> None:

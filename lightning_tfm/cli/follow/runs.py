@@ -13,6 +13,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import OF_TEXT, PRINTED, Metric, chief
 from lightning_tfm.plural_words import plural
 from lightning_tfm.schema import infinite_as_text
+from lightning_tfm.study.command import with_out
 
 BELONGS = {
     "json": ("list", "query"),
@@ -61,9 +62,9 @@ def _act(action: str, root: Path, options: dict[str, Any]) -> str:
             case "remove":
                 return f"removed {housekeeping.remove(root, options['run'], options['force'])}"
             case "gc":
-                return _gc(housekeeping.gc(root, dry_run=not options["yes"]), options["yes"])
+                return _gc(housekeeping.gc(root, dry_run=not options["yes"]), root, options["yes"])
             case _:
-                return _list(housekeeping.list_runs(root), options["json"])
+                return _list(housekeeping.list_runs(root), root, options["json"])
     except RunIsOwned as error:
         raise UserError(str(error)) from error
 
@@ -106,7 +107,7 @@ def _retry_text(queued: int) -> str:
     return f"{plural(queued, 'cell')} queued; to run what is queued, repeat the command that started the study"
 
 
-def _list(runs: list[Any], as_json: bool) -> str:
+def _list(runs: list[Any], root: Path, as_json: bool) -> str:
     if as_json:
         plain = [
             {**plain_run, OF_TEXT.name: None, **own}
@@ -115,7 +116,7 @@ def _list(runs: list[Any], as_json: bool) -> str:
         ]
         return json.dumps(infinite_as_text(plain), indent=1)
     if not runs:
-        return "no runs"
+        return f"no runs in {root / 'runs'}" + ", which does not exist" * (not (root / "runs").exists())
     metrics = [*dict.fromkeys(chief(info.scores) for info in runs if info.scores)]
     metrics = metrics or [OF_TEXT] * any(info.state != "finished" for info in runs)
     heads = ("run", "state", "date", "step", "dev PPL", *(metric.label for metric in metrics), "size", "study/row/seed")
@@ -132,10 +133,16 @@ def _row(info: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:
     return info.run, info.state, when, step, ppl, *scores, _size(info.bytes), f"{', '.join(info.cells)}  {info.reason}"
 
 
-def _gc(garbage: list[Any], removed: bool) -> str:
+def _gc(garbage: list[Any], root: Path, removed: bool) -> str:
     lines = [f"{_size(item.bytes):>8}  {item.path}  ({item.why})" for item in garbage]
     total = _size(sum(item.bytes for item in garbage))
-    end = f"{total} removed" if removed else f"{total} would be freed by: runs gc --yes"
+    end = f"{total} removed"
+    if not removed:
+        end = (
+            f"{total} would be freed by: {with_out('lightning-tfm runs gc --yes', root)}"
+            if garbage
+            else "nothing to remove"
+        )
     return fit_width("\n".join([*lines, end]), indent=10)
 
 

@@ -25,7 +25,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if action == "pack":
         study, file = load_as(Ablation, root, names[0]), Path(names[1])
         count = archive.pack(with_sentences(read_cells(study, root)), file, folder_of(root, study.name))
-        print(f"{file}: {plural(count, 'run')} of {study.name}, {file.stat().st_size / 2**20:.1f} MiB")
+        print(f"{file}: {plural(count, 'run')} of {study.name}, {file.stat().st_size / 1024:,.0f} KiB")
     else:
         name, new, there = archive.unpack(Path(names[0]), root)
         print(f"{name}: {plural(new, 'run')} unpacked, {there} already there")

@@ -141,9 +141,9 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
     """What the words of the sweep file mean on this engine."""
     as_written = f" (the sweep file's '{file.method}')" if file.method != search.sampler else ""
     count = plural(points, "run") if not search.budget else plural(search.trials, "trial")
-    count += ", base the first" if search.based else ", without base: begun before it was the first run"
+    first = "base first" if search.based else "without base: begun before it was the first run"
     aims = ", ".join(f"{direction} {name}" for name, direction in search.objectives.items())
-    lines = [f"{search.name}: {count} by {search.sampler}{as_written}, {aims}"]
+    lines = [f"{search.name}: {count} by {search.sampler}{as_written}, {first}, {aims}"]
     if "training.eps_ls" in {p.name for p in search.space} and "dev/ppl" in search.objectives:
         lines.append(
             f"{search.name}: WARNING: label smoothing (training.eps_ls) trades perplexity for {OF_TEXT.label}: by "

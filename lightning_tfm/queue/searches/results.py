@@ -21,7 +21,7 @@ from lightning_tfm.queue.storages.open import open_queue
 from lightning_tfm.study.command import fit_command, with_out
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import value_of
-from lightning_tfm.study.study_file import folder_of
+from lightning_tfm.study.study_file import folder_of, of_smoke_test
 from lightning_tfm.study.trials import STATES, Importance, Trial, best, gain_lines
 
 TEST = "best-sweep.yaml"
@@ -59,7 +59,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
         write_atomic(path, text.encode())
     refused = sum("run" not in t.user_attrs and t.state == TrialState.PRUNED for t in queue.trials())
     printed = [*_summary(search, trials, refused, chosen), *map(importance_text, mattered)]
-    if tests:
+    if tests and not of_smoke_test(root):
         command = with_out(f"lightning-tfm sweep {shlex.quote(str(folder / TEST))}", root)
         printed.append(
             f"the best was chosen for its score, which flatters it; to test it at {NEW_SEEDS} new seeds: {command}"

@@ -38,6 +38,7 @@ from lightning_tfm.report.wording.verdict import BIAS, FALSE, SCOPE, factors_pri
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.divergence import BLOCKS, Undefined
 from lightning_tfm.study.command import fit_command
+from lightning_tfm.study.study_file import of_smoke_test
 from lightning_tfm.study.user_classes import earlier_words
 
 Part = tuple[str, str, bool]
@@ -65,6 +66,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         tally=verdict_counts(report.rows, report.primary.name) if found - {Verdict.UNTESTABLE} else {},
         trust=trust(report),
         notices=[
+            *["A smoke test: after ten steps scores and findings mean nothing"] * of_smoke_test(cells.root),
             *[*base_apart(report), *reference_note(report), *outdated_notes(report)],
             *[*told, *[earlier] * bool(earlier)],
         ],

@@ -5,6 +5,7 @@ import html.parser
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -134,6 +135,16 @@ def test_a_study_without_a_run_has_its_page(generator):
     """One of one seed: tests/golden/made/one_seed."""
     empty = generator(["base", "A-h1"], [1, 2], "empty")
     assert "0 of 4 runs finished" in make("empty", empty.root).render("html")
+
+
+def test_the_page_of_a_smoke_test_says_so_first(generator, tmp_path):
+    study = generator(["base", "A-h1"], [1, 2])
+    study.write_all({"A-h1": 0.3})
+    words = "A smoke test: after ten steps scores and findings mean nothing"
+    assert words not in make(study.study.name, study.root).render("html")
+    shutil.copytree(study.root, tmp_path / "elsewhere" / "smoke")
+    page = make(study.study.name, tmp_path / "elsewhere" / "smoke").render("html")
+    assert page.index(words) < page.index("<h2")
 
 
 def test_the_report_of_the_front_page_is_light(tmp_path):
