@@ -36,7 +36,7 @@ GRACE = 120.0
 """seconds without a heartbeat after which a process that cannot be checked, or that is stopped, loses its run"""
 BEAT = 10.0
 """seconds between two heartbeats"""
-REMEDY = "remove the file, or the run with `runs remove`"
+REMEDY = "remove the file, or the run: lightning-tfm runs remove RUN --force"
 """for a record that is damaged"""
 
 

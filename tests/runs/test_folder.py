@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.atomic_io import LockTimeout, locked
+from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.process.process_id import Owner, me
 from lightning_tfm.runs.record import Outcome, Progress, read_small
@@ -248,3 +249,11 @@ def test_the_process_that_asks_is_alive_and_pid_1_of_another_boot_is_not_known_t
 def test_folder_is_imported_fast_and_alone() -> None:
     code = "import lightning_tfm.runs.folder, sys; print([m for m in ('torch', 'optuna', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_damaged_record_says_what_to_type(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "a" * 64)
+    folder.path.mkdir(parents=True)
+    folder.result.write_text("{")
+    with pytest.raises(UserError, match=r"; remove the file, or the run: lightning-tfm runs remove RUN --force$"):
+        folder.finished()
