@@ -65,7 +65,7 @@ class _Drawn:
         return [*above, f"{heading} {said}{numbers}" + f"  {self.forest.asks}" * bool(self.sure)]
 
     def row(self, line: Line, entry: Entry, colour: bool) -> list[str]:
-        *above, name = textwrap.wrap(line.name, self.name, break_long_words=True) or [""]
+        *above, name = textwrap.wrap(line.name, self.name, break_on_hyphens=False) or [""]
 
         def painted(words: str) -> str:
             code = COLOURS.get(entry.style) if colour else None

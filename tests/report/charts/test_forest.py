@@ -53,6 +53,12 @@ def test_the_text_fits_the_terminal_with_names_numbers_and_verdicts_whole():
     assert to_text(replace(FOREST, lines=[])) == ""
 
 
+def test_a_long_name_is_broken_between_words_and_not_within_one():
+    line = replace(LINES[0], name="no warm-up, a smaller learning-rate factor and self-attention alone")
+    text = to_text(replace(FOREST, lines=[line]), 80)
+    assert not re.search(r"-(\n|  )", text) and "learning-rate" in text and "self-attention" in text
+
+
 def test_marks_stand_where_the_numbers_are_ours_above_the_published_one():
     row = next(line for line in to_text(FOREST, 80).splitlines() if line.startswith("half the width"))
     assert row.index("│") < row.index("◇") < row.index("╺") < row.index("●")
