@@ -251,10 +251,11 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
     """Settings from arguments, as in `written`, with held values derived from the text."""
     settings = settings_from(parser, argv, base)
     if settings.verb.get("smoke"):
-        from lightning_tfm.cli.smoke_test import STEPS, smoke_test
+        from lightning_tfm.cli.smoke_test import smoke_test
+        from lightning_tfm.study.study_file import SMOKE_STEPS
 
         shortened = smoke_test(settings)
-        print(f"smoke test: {STEPS} steps of everything, in {shortened.out}; scores say nothing", file=sys.stderr)
+        print(f"smoke test: {SMOKE_STEPS} steps of everything, in {shortened.out}; scores say nothing", file=sys.stderr)
         return shortened
     if settings.held is None:
         return settings

@@ -6,20 +6,18 @@ from pathlib import Path
 from lightning_tfm.config import Experiment
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.settings import Settings
-from lightning_tfm.study.study_file import of_smoke_test
+from lightning_tfm.study.study_file import SMOKE_STEPS
 from lightning_tfm.study.sweeps import Pruner, SearchFile
 
-STEPS = 10
-"""enough to validate, to write a checkpoint and to score"""
 SHORTENED = tuple(f"training.{name}" for name in "steps warmup average_last average_every".split())
 """what is the same for all runs of a smoke test"""
 
 
 def smoke_test(settings: Settings) -> Settings:
-    """`settings` with STEPS steps of base and of its row, in their own folder; no ratios decide their regime."""
+    """`settings` with SMOKE_STEPS steps of base and of its row, in their own folder; no ratios decide their regime."""
     base, t = settings.base, settings.base.training
-    t = replace(t, average_last=min(t.average_last, 2), average_every=min(t.average_every, STEPS // 2))
-    t = replace(t, steps=STEPS, warmup=min(t.warmup, STEPS // 2))
+    t = replace(t, average_last=min(t.average_last, 2), average_every=min(t.average_every, SMOKE_STEPS // 2))
+    t = replace(t, steps=SMOKE_STEPS, warmup=min(t.warmup, SMOKE_STEPS // 2))
     base = replace(base, training=t, miniature=replace(base.miniature, steps=1))
     hardware = replace(settings.hardware, validate_every=0, checkpoint_every=0)
     row = settings.row and smoke_row(settings.row, base)
@@ -27,7 +25,7 @@ def smoke_test(settings: Settings) -> Settings:
 
 
 def smoke_folder(out: Path) -> Path:
-    return out if of_smoke_test(out) else out / "smoke"
+    return out if out.name == "smoke" else out / "smoke"
 
 
 def smoke_row(row: Row, base: Experiment) -> Row:

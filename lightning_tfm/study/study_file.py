@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lightning_tfm.atomic_io import locked, to_json, write_atomic
+from lightning_tfm.config import Experiment
 from lightning_tfm.config_validation import check_ranges
 from lightning_tfm.errors import UserError
 from lightning_tfm.schema import Flaw, Kept, make_from, with_control
@@ -15,6 +16,8 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import SCHEMA, Ablation, Study, fields_of
 
+SMOKE_STEPS = 10
+"""of a smoke test: enough to validate, to write a checkpoint and to score"""
 MOST_SEEDS = 10_000
 
 
@@ -129,9 +132,9 @@ def folder_of(root: Path, name: str) -> Path:
     return root / "studies" / name
 
 
-def of_smoke_test(root: Path) -> bool:
-    """Whether a results folder is that of smoke tests."""
-    return root.name == "smoke"
+def of_smoke_test(root: Path, base: Experiment) -> bool:
+    """Whether a study of the results folder `root` is one of --smoke: a folder may have that name by chance."""
+    return root.name == "smoke" and base.training.steps == SMOKE_STEPS
 
 
 def link(study: Path, cell: Cell) -> None:

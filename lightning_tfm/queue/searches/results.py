@@ -59,7 +59,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
         write_atomic(path, text.encode())
     refused = sum("run" not in t.user_attrs and t.state == TrialState.PRUNED for t in queue.trials())
     printed = [*_summary(search, trials, refused, chosen), *map(importance_text, mattered)]
-    if tests and not of_smoke_test(root):
+    if tests and not of_smoke_test(root, search.base):
         command = with_out(f"lightning-tfm sweep {shlex.quote(str(folder / TEST))}", root)
         printed.append(
             f"the best was chosen for its score, which flatters it; to test it at {NEW_SEEDS} new seeds: {command}"

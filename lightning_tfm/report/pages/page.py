@@ -66,7 +66,8 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         tally=verdict_counts(report.rows, report.primary.name) if found - {Verdict.UNTESTABLE} else {},
         trust=trust(report),
         notices=[
-            *["A smoke test: after ten steps scores and findings mean nothing"] * of_smoke_test(cells.root),
+            *["A smoke test: after ten steps scores and findings mean nothing"]
+            * of_smoke_test(cells.root, cells.study.base),
             *[*base_apart(report), *reference_note(report), *outdated_notes(report)],
             *[*told, *[earlier] * bool(earlier)],
         ],

@@ -5,7 +5,6 @@ import html.parser
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,12 +18,13 @@ from jinja2 import UndefinedError
 import lightning_tfm.report
 from lightning_tfm.cli.main import main
 from lightning_tfm.cli.output import OF_REPORTS
+from lightning_tfm.config import override
 from lightning_tfm.report import archive
 from lightning_tfm.report.pages.document import environment
 from lightning_tfm.report.study_report import make
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.rows import Paper, Row
-from tests.helpers.studies import Generator, own_row, write_json
+from tests.helpers.studies import BASE, Generator, own_row, write_json
 
 HOSTILE = "<script>alert('1')</script>\"'&\u202e|$%"
 
@@ -137,14 +137,19 @@ def test_a_study_without_a_run_has_its_page(generator):
     assert "0 of 4 runs finished" in make("empty", empty.root).render("html")
 
 
-def test_the_page_of_a_smoke_test_says_so_first(generator, tmp_path):
-    study = generator(["base", "A-h1"], [1, 2])
-    study.write_all({"A-h1": 0.3})
+def test_the_page_of_a_smoke_test_says_so_first(tmp_path):
     words = "A smoke test: after ten steps scores and findings mean nothing"
-    assert words not in make(study.study.name, study.root).render("html")
-    shutil.copytree(study.root, tmp_path / "elsewhere" / "smoke")
-    page = make(study.study.name, tmp_path / "elsewhere" / "smoke").render("html")
-    assert page.index(words) < page.index("<h2")
+
+    def page(root, steps):
+        base = override(BASE, {"training.steps": steps, "miniature.steps": 1}, "")
+        study = Generator(root, ["base", "A-h1"], [1, 2], base=base)
+        study.write_all({"A-h1": 0.3})
+        return make(study.study.name, root).render("html")
+
+    of_smoke_test = page(tmp_path / "smoke", 10)
+    assert of_smoke_test.index(words) < of_smoke_test.index("<h2")
+    assert words not in page(tmp_path / "a" / "smoke", 20), "a folder may have that name by chance"
+    assert words not in page(tmp_path / "results", 10)
 
 
 def test_the_report_of_the_front_page_is_light(tmp_path):
