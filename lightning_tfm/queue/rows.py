@@ -8,7 +8,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.storages.open import has_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.study.row_tuning import FILE
-from lightning_tfm.study.study import LOOKS, Ablation, Study
+from lightning_tfm.study.rows import find_row
+from lightning_tfm.study.study import LOOKS, Ablation, Study, own_name
 from lightning_tfm.study.study_file import amend, folder_of, link, load
 
 
@@ -38,13 +39,12 @@ def show(root: Path, name: str, row: str, storage: str = "") -> str:
     Raises UserError where it is not hidden, or its name is taken.
     """
     before = _ablation(load(root, name))
-    back = before.showing(row).rows[-1]
-    apart = next(
-        hidden.name for hidden in before.hidden if hidden.change == back.change and row in (hidden.name, back.name)
-    )
+    after = before.showing(row)
+    [hidden] = [row for row in before.hidden if row not in after.hidden]
     study = amend(root, name, lambda study: _ablation(study).showing(row))
+    back = find_row({row.name: row for row in study.rows}, own_name(hidden))
     folder = folder_of(root, name)
-    _rename_tuned(folder, apart, back.name)
+    _rename_tuned(folder, hidden.name, back.name)
     for seed in study.seeds:
         if RunFolder(root, (cell := study.cell(back, seed)).training_hash).finished():
             link(folder, cell)

@@ -78,6 +78,8 @@ class Row:
     """what others print about this change, with the source: words beside the table, compared with nothing"""
     label: str = ""
     """what people call it, shown beside its name; not part of a run's name"""
+    place: int | None = None
+    """of a hidden row: its line in the table when it was hidden, from 1"""
 
     def on(self, base: Experiment) -> "Row":
         """This row laid on `base`: then it holds numbers. Raises UserError where its sizes are not whole there."""
@@ -288,7 +290,7 @@ class RowData:
     """Prepared data, as far as a study knows them."""
 
     prints: Fingerprints
-    V: int
+    V: Annotated[int, Gt(0)]
     """pieces of the vocabulary"""
     store: str
     """name under <root>/data"""

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from annotated_types import Gt
 
 from lightning_tfm.config import (
     Experiment,
@@ -52,7 +54,7 @@ class Study(Kept, ABC):
     base: Experiment
     """at the paper's scale, without any change"""
     prints: Fingerprints
-    V: int
+    V: Annotated[int, Gt(0)]
     """pieces of the vocabulary"""
     store: str
     """name of the prepared data under <root>/data"""
@@ -280,8 +282,8 @@ class Ablation(Study):
         taken, number = {row.name for row in self.every_row}, 1
         while (apart := f"{name}{HIDDEN}" if number == 1 else f"{name}{HIDDEN[:-1]} {number})") in taken:
             number += 1
-        rows = [row for row in self.rows if row is not mine]
-        return replace(self, rows=rows, hidden=[*self.hidden, replace(mine, name=apart)])
+        place, rows = self.rows.index(mine) + 1, [row for row in self.rows if row is not mine]
+        return replace(self, rows=rows, hidden=[*self.hidden, replace(mine, name=apart, place=place)])
 
     def showing(self, name: str) -> "Ablation":
         """With a hidden row in the table again, under its own name. Raises UserError where that is taken."""
@@ -290,11 +292,13 @@ class Ablation(Study):
             names = ", ".join(f"'{row.name}'" for row in self.hidden)
             why = f"the hidden ones are {names}" if names else "none is hidden"
             raise UserError(f"study '{self.name}': which hidden row is {name}? {why}")
-        back = replace(matching[0], name=own_name(matching[0]))
+        mine = matching[0]
+        back = replace(mine, name=own_name(mine), place=None)
         if back.name in {row.name for row in self.rows}:
             raise UserError(f"study '{self.name}' has another row {back.name} now: hide that one first")
-        hidden = [row for row in self.hidden if row is not matching[0]]
-        return replace(self, rows=[*self.rows, back], hidden=hidden)
+        above = len(self.rows) if mine.place is None else mine.place - 1
+        rows, hidden = [*self.rows[:above], back, *self.rows[above:]], [row for row in self.hidden if row is not mine]
+        return replace(self, rows=rows, hidden=hidden)
 
     @property
     def by_word(self) -> bool:
@@ -438,7 +442,7 @@ def _without_seed(base: dict[str, Any]) -> dict[str, Any]:
 
 def _plain_row(row: Row) -> dict[str, Any]:
     """With its numbers; what they follow, and what others print, if any."""
-    return {key: value for key, value in asdict(row).items() if key not in ("ties", *WORDS) or value}
+    return {key: value for key, value in asdict(row).items() if key not in ("ties", "place", *WORDS) or value}
 
 
 def _union(old: Iterable[Any], new: Iterable[Any], key: Any) -> list[Any]:

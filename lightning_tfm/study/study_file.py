@@ -66,7 +66,10 @@ def load(root: Path, name: str) -> Study:
         plain = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:  # not JSON, not text, or nested without end
         raise UserError(f"{path}: not a study definition ({type(error).__name__}: {error})") from error
-    return from_plain(plain, path)
+    study = from_plain(plain, path)
+    if study.name != name:
+        raise UserError(f"{path}: it defines the study '{study.name}': give the folder this name again")
+    return study
 
 
 def load_as(kind: type[AnyStudy], root: Path, name: str) -> AnyStudy:
@@ -89,6 +92,9 @@ def from_plain(plain: Any, where: Path | str) -> Study:
         study = make_from(kind, fields_of(plain))
         for section in fields(study.base):
             check_ranges(getattr(study.base, section.name), f"base.{section.name}")
+        if isinstance(study, Ablation):
+            for row in study.every_row:
+                study.written(row)
     except Flaw as flaw:
         raise UserError(f"{where}: not a study definition ({flaw})") from None
     except UserError as error:

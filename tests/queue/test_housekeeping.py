@@ -247,7 +247,12 @@ def test_gc_keeps_the_only_weights_of_a_finished_run(tmp_path: Path) -> None:
 
 def test_where_no_runs_are_it_is_said_whether_the_folder_exists(tmp_path: Path, capsys) -> None:
     assert main(["runs", "list", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"no runs in {tmp_path / 'runs'}, which does not exist\n"
+    assert capsys.readouterr().out == f"no runs in {tmp_path / 'runs'}: {tmp_path / 'runs'} does not exist\n"
+    missing = tmp_path / "missing"
+    assert main(["runs", "query", "h = 8", "--out", str(missing)]) == 0
+    assert main(["runs", "gc", "--out", str(missing)]) == 0
+    nowhere = f": {missing} does not exist\n"
+    assert capsys.readouterr().out == f"none of 0 runs{nowhere}nothing to remove{nowhere}"
     (tmp_path / "runs").mkdir()
     assert main(["runs", "list", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no runs in {tmp_path / 'runs'}\n"
@@ -373,6 +378,7 @@ def test_a_row_under_looks_stays_and_what_it_was_tuned_to_follows(tmp_path: Path
     with pytest.raises(UserError, match="it has hidden rows, which no look would count"):
         rounds.begin(one.study, {"first_seeds": 3, "max_seeds": 8}, tmp_path)
     show(tmp_path, "made", "A-h4")
+    assert [row.name for row in load(tmp_path, "made").rows] == list(ROWS), "in its place"
     rows = [{"row": row, "value": 2, "ppl": {"2": 1.0, "4": 2.0}} for row in ROWS]
     plain = {"key": "model.N", "values": [2, 4], "seeds": [9], "study": "made-tuning", "cost": {}, "rows": rows}
     (folder / FILE).write_text(json.dumps(plain))

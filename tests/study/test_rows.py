@@ -286,14 +286,25 @@ def test_the_cells_of_a_table_are_those_of_each_row_and_seed():
     assert len({cell.training_hash for cell in cells}) == 60
 
 
-@pytest.mark.parametrize("key, named", [("rows", "the row 'base' is there twice"), ("seeds", "the seed '1' is there")])
-def test_a_study_that_holds_a_row_or_seed_twice_is_refused(tmp_path, capsys, key, named):
+@pytest.mark.parametrize(
+    "edit, named",
+    [
+        (lambda plain: plain["rows"].append(plain["rows"][0]), "the row 'base' is there twice"),
+        (lambda plain: plain["seeds"].append(plain["seeds"][0]), "the seed '1' is there twice"),
+        (lambda plain: plain.update(name="t"), "it defines the study 't'"),
+        (lambda plain: plain.update(V=0), "not a study definition (V=0: expected a number above 0)"),
+        (lambda plain: plain["rows"][1]["change"].update({"model.h": "x"}), "row 'A-h1': model.h='x': "),
+    ],
+)
+def test_a_study_json_edited_into_another_definition_is_refused(tmp_path, capsys, edit, named):
     save(study(absolute()), tmp_path)
     path = tmp_path / "studies/s/study.json"
     plain = json.loads(path.read_text())
-    path.write_text(json.dumps(plain | {key: [*plain[key], plain[key][0]]}))
+    edit(plain)
+    path.write_text(json.dumps(plain))
     assert main(["status", "s", "--out", str(tmp_path)]) == 2
-    assert f"{path}: {named}" in capsys.readouterr().err
+    words = capsys.readouterr().err
+    assert words.startswith(f"lightning-tfm: {path}: ") and named in words
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/x", "a\nb", "é" * 128])

@@ -89,7 +89,7 @@ def _query(root: Path, options: dict[str, Any]) -> str:
         plain = [dict(zip((field.name for field in columns), values, strict=True)) for values in lines]
         return json.dumps(infinite_as_text(plain), indent=1)
     if not matches:
-        return f"none of {plural(len(runs), 'run')}"
+        return f"none of {plural(len(runs), 'run')}{_if_missing(root)}"
     rows = [[field.name for field in columns]]
     for run, values in zip(matches, lines, strict=True):
         miniature = seen.miniature(run.name)
@@ -116,7 +116,7 @@ def _list(runs: list[Any], root: Path, as_json: bool) -> str:
         ]
         return json.dumps(infinite_as_text(plain), indent=1)
     if not runs:
-        return f"no runs in {root / 'runs'}" + ", which does not exist" * (not (root / "runs").exists())
+        return f"no runs in {root / 'runs'}{_if_missing(root / 'runs')}"
     metrics = [*dict.fromkeys(chief(info.scores) for info in runs if info.scores)]
     metrics = metrics or [OF_TEXT] * any(info.state != "finished" for info in runs)
     heads = ("run", "state", "date", "step", "dev PPL", *(metric.label for metric in metrics), "size", "study/row/seed")
@@ -141,10 +141,14 @@ def _gc(garbage: list[Any], root: Path, removed: bool) -> str:
         end = (
             f"{total} would be freed by: {with_out('lightning-tfm runs gc --yes', root)}"
             if garbage
-            else "nothing to remove"
+            else f"nothing to remove{_if_missing(root)}"
         )
     return fit_width("\n".join([*lines, end]), indent=10)
 
 
+def _if_missing(folder: Path) -> str:
+    return "" if folder.exists() else f": {folder} does not exist"
+
+
 def _size(count: int) -> str:
-    return f"{count / 2**20:.1f} MiB"
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
