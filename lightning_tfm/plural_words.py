@@ -1,6 +1,7 @@
-"""Numbers with their nouns, lists and intervals, for people."""
+"""Numbers with their nouns, lists, intervals and columns of letters, for people."""
 
 from collections.abc import Callable, Sequence
+from unicodedata import east_asian_width
 
 
 def plural(n: int, noun: str) -> str:
@@ -43,3 +44,18 @@ def p_value(p: float | None) -> str:
     if p is None or p != p:
         return ""
     return "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.2f}"
+
+
+FILLER = "\uffff"
+"""no letter: names, which are printable, cannot hold it"""
+
+
+def by_columns(text: str) -> str:
+    """With a FILLER behind each letter that takes two columns of a terminal, such as 가 and 🦆, so that len() counts
+    columns."""
+    return "".join(letter + FILLER * (east_asian_width(letter) in "WF") for letter in text)
+
+
+def without_filler(text: str) -> str:
+    """What `by_columns` was given, after it has been wrapped and aligned."""
+    return text.replace(FILLER, "")

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
+from lightning_tfm.plural_words import by_columns, without_filler
 from lightning_tfm.study.user_classes import earlier_words
 
 ASCII = str.maketrans("◂▸│─━╸╺●○◇÷×±−–—“”’…→Δ·≤≥²\N{NO-BREAK SPACE}", '<>|-===*ox/x~---""\'.>d.<>2 ')
@@ -61,9 +62,10 @@ def width() -> int | None:
 
 def align(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     """A line for each row, its columns side by side; those numbered in `right` are aligned to the right."""
+    rows = [list(map(by_columns, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     kinds = [f"{'>' if i in right else '<'}{width}" for i, width in enumerate(widths)]
-    return "\n".join("  ".join(map(format, row, kinds)).rstrip() for row in rows)
+    return without_filler("\n".join("  ".join(map(format, row, kinds)).rstrip() for row in rows))
 
 
 def fit_width(text: str, indent: int) -> str:

@@ -2,8 +2,10 @@
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import groupby
 
+from lightning_tfm.plural_words import by_columns, without_filler
 from lightning_tfm.report.charts.forest import Entry, Forest, Line
 
 NAME, PLOT = 1 / 3, 16
@@ -22,12 +24,14 @@ def to_text(forest: Forest, width: int = 80, colour: bool = False) -> str:
     """
     if not any(line.entries[0] for line in forest.lines):
         return ""
+    named = [replace(line, name=by_columns(line.name)) for line in forest.lines]
+    forest = replace(forest, title=by_columns(forest.title), lines=named)
     drawn = _Drawn(forest, width)
     lines = [*textwrap.wrap(forest.title, width), *textwrap.wrap(forest.scope, width), "", *drawn.head()]
     for line in forest.lines:
         if line.entries[0] is not None:
             lines += drawn.row(line, line.entries[0], colour)
-    return "\n".join(part.rstrip() for part in [*lines, *drawn.legend(width)]) + "\n"
+    return without_filler("\n".join(part.rstrip() for part in [*lines, *drawn.legend(width)])) + "\n"
 
 
 class _Drawn:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lightning_tfm.plural_words import by_columns, without_filler
 from lightning_tfm.report.blocks import Block, Fold, Main, Notes, Table, Text, Widest
 from lightning_tfm.report.charts import forest_text
 
@@ -28,11 +29,11 @@ def to_text(blocks: Sequence[Block], width: int = 79) -> str:
             parts.append(to_text(block.blocks, width).rstrip("\n"))
         elif isinstance(block, Notes | Text) and block.lines:
             parts.append(_notes(block, width))
-    return "\n\n".join(parts).replace("\N{NO-BREAK SPACE}", " ") + "\n"
+    return without_filler("\n\n".join(parts)).replace("\N{NO-BREAK SPACE}", " ") + "\n"
 
 
 def _notes(block: Notes | Text, width: int) -> str:
-    whole = [line.replace(" %", "\N{NO-BREAK SPACE}%") for line in block.lines]
+    whole = [by_columns(line).replace(" %", "\N{NO-BREAK SPACE}%") for line in block.lines]
     return "\n".join(
         textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
         for line in whole
@@ -53,7 +54,7 @@ def _table(table: Table, width: int | None) -> list[str]:
     """None: as wide as needed."""
     left = [column.words for column in table.columns]
     folds = [column.words and column.kind != "word" for column in table.columns]
-    cells: list[list[Lines]] = [[str(cell).split("\n") for cell in row] for row in table.rows]
+    cells: list[list[Lines]] = [[by_columns(str(cell)).split("\n") for cell in row] for row in table.rows]
     heads: list[Lines] = [(column.lines or column.head).split("\n") for column in table.columns]
     gap = 1 if table.dense else 2
     if width is not None:

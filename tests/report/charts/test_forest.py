@@ -13,12 +13,15 @@ import pytest
 from pypdfium2 import PdfDocument
 
 from lightning_tfm import report
+from lightning_tfm.cli.terminal import align
 from lightning_tfm.plural_words import MINUS, signed
+from lightning_tfm.report.blocks import Column, Table
 from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.charts.forest_picture import SLIM, WIDE, narrow, wide
 from lightning_tfm.report.charts.forest_text import to_text
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import standalone_svg, to_pdf, to_png
+from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.row import Scores
 from lightning_tfm.report.wording.verdict_words import Verdict
 from tests.helpers.studies import difference, summary, summary_row
@@ -51,6 +54,24 @@ def test_the_text_fits_the_terminal_with_names_numbers_and_verdicts_whole():
         "there is room for both"
     )
     assert to_text(replace(FOREST, lines=[])) == ""
+
+
+@pytest.mark.parametrize("name", ["머리가 여덟에서 하나로 줄어든 변환기", "a 🦆 of the model's width"])
+def test_letters_two_columns_wide_do_not_move_what_stands_behind_them(name):
+    def columns(line: str) -> int:
+        return len(line) + len(re.findall("[가-힣🦆]", line))
+
+    lines = [replace(LINES[0], name="half"), replace(LINES[0], name=name)]
+    table = Table("", [Column("row", words=True), Column("n")], [["half", "5"], [name, "5"]])
+    rows = [["half", "same direction"], [name, "same direction"]]
+    for text, end in (
+        (to_text(replace(FOREST, lines=lines), 80), "same direction"),
+        (terminal.to_text([table]), "5"),
+        (align(rows), "same direction"),
+    ):
+        assert len({columns(line) for line in text.splitlines() if line.endswith(end)}) == 1, text
+        assert name.split()[0] in text and "\uffff" not in text
+        assert max(map(columns, text.splitlines())) <= 80
 
 
 def test_a_long_name_is_broken_between_words_and_not_within_one():
