@@ -54,8 +54,8 @@ class _Overflowing:
 Overflowing = Annotated[Number, _Overflowing()]
 
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""what a terminal may obey instead of showing it"""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""what a terminal may obey instead of showing it, and halves of letters, which no file can hold"""
 
 
 def with_control(plain: Any) -> str | None:

@@ -31,6 +31,7 @@ FILES = [
     (f"model:\n  N: {NINES}", "e.yaml:2: not YAML: a number of 5000 digits"),
     (f"training: {{lr_factor: {'9' * 400}}}", "e.yaml:1: not YAML: a number of 400 digits"),
     ('rows: ["\\e[31m.yaml"]', "e.yaml: '\\x1b[31m.yaml' holds a control character"),
+    ('rows: ["\\ud800.yaml"]', "e.yaml: '\\ud800.yaml' holds a control character"),
     ("model: {N: 2026-13-45}", "e.yaml: not YAML: month must be in 1..12"),
 ]
 SHORT = {"NINES": NINES, "LONG": LONG, "ESC": "\x1b", "DEEP": ".".join(["x"] * 3000)}
