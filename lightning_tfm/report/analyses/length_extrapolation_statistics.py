@@ -32,7 +32,7 @@ The lengths of all this are those of the longer side; figures tell source and ta
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import mean
 
 import numpy as np
@@ -45,7 +45,6 @@ from lightning_tfm.report.stats.resampling import resamples
 from lightning_tfm.report.stats.statistics import (
     ALPHA,
     LEAST,
-    Differences,
     Estimate,
     combine_variances,
     compare,
@@ -54,7 +53,7 @@ from lightning_tfm.report.stats.statistics import (
     sentence_noise,
 )
 from lightning_tfm.report.wording.verdict_words import Verdict
-from lightning_tfm.runs.record import ByLength, LengthClass, Missing, Score, read_score
+from lightning_tfm.runs.record import LengthClass, Missing, Score, read_score
 from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.sums import DamagedFile, check_files
@@ -78,36 +77,22 @@ COLUMNS = ("nll", "tokens", "source")
 class LongRun:
     """One run's score by length, and its lines."""
 
-    row: str
-    seed: int
     score: Score
     lines_S3: np.ndarray
     """(nll, pieces of the reference, pieces of the source) of each line"""
 
-    @property
-    def by_length(self) -> ByLength:
-        assert self.score.by_length is not None, "only such scores are read"
-        return self.score.by_length
-
     def at(self, side: str) -> dict[float, LengthClass]:
-        """End of a class -> the class."""
-        return {length_class.upto: length_class for length_class in self.by_length.classes if length_class.side == side}
+        """End of a class -> the class, the shortest first."""
+        classes = self.score.by_length.classes if self.score.by_length else []
+        return {c.upto: c for c in sorted(classes, key=lambda c: c.upto) if c.side == side}
 
 
-@dataclass(frozen=True)
-class LongRuns:
-    """All that belong together: of one evaluation."""
-
-    runs: dict[tuple[str, int], LongRun]
-    missing: list[str] = field(default_factory=list)
-    """why others are not there"""
-
-    def of(self, row: str) -> list[LongRun]:
-        return [run for (name, _), run in sorted(self.runs.items()) if name == row]
+Runs = Mapping[str, Sequence[LongRun]]
+"""row -> its runs, in the order of seeds"""
 
 
-def read_runs(cells: Cells) -> LongRuns:
-    """Runs whose score by length can be read and is of the evaluation that most share."""
+def read_runs(cells: Cells) -> tuple[dict[str, list[LongRun]], list[str]]:
+    """Those whose score by length can be read and is of the evaluation that most share; why the others are not."""
     data = cells.study.base.data
     runs: dict[tuple[str, int], LongRun] = {}
     missing: dict[str, list[str]] = {}
@@ -119,10 +104,14 @@ def read_runs(cells: Cells) -> LongRuns:
         else:
             runs[row, seed] = run
     common = commonest([run.score.evaluation_hash for run in runs.values()])
-    for key in [key for key, run in runs.items() if run.score.evaluation_hash != common]:
-        missing.setdefault("scored on other lines, or otherwise", []).append(f"{key[0]}/{key[1]}")
-        del runs[key]
-    return LongRuns(runs, [f"{why}: {', '.join(names)}" for why, names in missing.items()])
+    rows: dict[str, list[LongRun]] = {}
+    for row, seed in runs:
+        if runs[row, seed].score.evaluation_hash != common:
+            missing.setdefault("scored on other lines, or otherwise", []).append(f"{row}/{seed}")
+    for row, seed in sorted(runs):
+        if (run := runs[row, seed]).score.evaluation_hash == common:
+            rows.setdefault(row, []).append(run)
+    return rows, [f"{why}: {', '.join(names)}" for why, names in missing.items()]
 
 
 def scores_by_length(cell: FilledCell, split: str, limit: int) -> Iterator[Score]:
@@ -146,7 +135,7 @@ def _long_run(cell: FilledCell, split: str, limit: int) -> LongRun | Missing:
         return Missing(f"its scores by length cannot be read: {error}")
     if not math.isclose(lines_S3[:, 0].sum(), score.nll, rel_tol=1e-6) or lines_S3[:, 1].sum() != score.tokens:
         return Missing("its lines do not add up to the score by length")
-    return LongRun(cell.row, cell.seed, score, lines_S3)
+    return LongRun(score, lines_S3)
 
 
 # --- what is found ---
@@ -224,143 +213,106 @@ def analyse(cells: Cells, fixed: bool = True) -> BeyondSummary | None:
     study, data = cells.study, cells.study.base.data
     if not data.long or not cells.filled:
         return None
-    runs, twins = read_runs(cells), study.twins()
-    names = [row.name for row in study.rows if runs.of(row.name) and row.name not in twins]
-    control = _control(study, runs, names)
-    measured = Measured.of(runs, names)
-    excess, against = _excess(measured, control), _against(measured, study.base_row, fixed)
-    rows = [_row(runs, name, control, excess.get(name), against.get(name)) for name in names]
+    (every, missing), twins = read_runs(cells), study.twins()
+    runs = {row.name: every[row.name] for row in study.rows if row.name in every and row.name not in twins}
+    control, limit = _control(study, runs), data.training_length
+    excess: dict[str, Estimate] = {}
+    against: dict[str, tuple[Estimate, float]] = {}
+    if runs:
+        rise, beyond = _nll_per_piece(runs, limit)
+        excess = _estimates(runs, control, *rise)
+        against = _against(runs, study.base_row, beyond, fixed) if study.base_row in runs else {}
+    rows = [_row(runs, name, control, excess[name], against.get(name)) for name in runs]
     word, why = sentence_verdict(study, {row.row: row for row in rows})
     return BeyondSummary(
-        limit=data.training_length,
+        limit=limit,
         split=data.long,
-        lines=len(runs.of(names[0])[0].lines_S3) if names else 0,
+        lines=_lines(runs),
         tolerance=TOLERANCE,
         control=control,
         sentence=SENTENCE if word else None,
         verdict=word,
         why=why,
         rows=rows,
-        missing=runs.missing,
+        missing=missing,
     )
 
 
-def _control(study: Ablation, runs: LongRuns, names: Sequence[str]) -> str | None:
+def _lines(runs: Runs) -> int:
+    return next((len(of[0].lines_S3) for of in runs.values()), 0)
+
+
+def _control(study: Ablation, runs: Runs) -> str | None:
     """The row that has trained on lines as long as any that is scored; of several the one nearest to base."""
     rows = {row.name: row for row in study.rows}
-    seen = []
-    for name in names:
-        farthest = max(run.lines_S3[:, 1:].max() for run in runs.of(name))
-        if study.written(rows[name]).data.max_len >= farthest:
-            seen.append(name)
+    farthest = {name: max(run.lines_S3[:, 1:].max() for run in of) for name, of in runs.items()}
+    seen = [name for name in runs if study.written(rows[name]).data.max_len >= farthest[name]]
     return min(seen, key=lambda name: len(rows[name].change), default=None)
 
 
-# --- statistics ---
+# --- statistics. U runs, row after row, B resamples ---
+
+Resampled = tuple[np.ndarray, np.ndarray]
+"""A number of every run on the lines as they are, [U], and resampled, [U, B]"""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """All runs on the lines, resampled and not. R rows, U runs, B resamples."""
+def _nll_per_piece(runs: Runs, limit: int) -> tuple[Resampled, Resampled]:
+    """(rise; beyond the training length)."""
+    sums = [_sums(run, limit) for of in runs.values() for run in of]
+    parts_SU2 = [np.stack([own[:, part] for own in sums], 1) for part in range(2)]
 
-    names: list[str]
-    row_U: np.ndarray
-    rise_U: np.ndarray
-    rise_UB: np.ndarray
-    beyond_U: np.ndarray
-    """nll per piece beyond the training length"""
-    beyond_UB: np.ndarray
-    S: int
-
-    @classmethod
-    def of(cls, found: LongRuns, names: list[str]) -> "Measured":
-        runs = [(i, run) for i, name in enumerate(names) for run in found.of(name)]
-        if not runs:
-            empty = np.zeros((0, 1))
-            return cls([], empty[:, 0].astype(int), empty[:, 0], empty, empty[:, 0], empty, 0)
-        S = len(runs[0][1].lines_S3)
-        sums_2U2 = [np.stack([_sums(run)[:, part] for _, run in runs], 1) for part in range(2)]
-        once, many = np.ones((1, S)), resamples(S)
-        (within_1U, beyond_1U), (within_BU, beyond_BU) = (
-            [_per_piece(counts, part) for part in sums_2U2] for counts in (once, many)
+    def of_lines(counts_BS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[U, B] each, of lines that occur so often."""
+        nll_BU, pieces_BU = zip(
+            *((counts_BS @ part[..., 0], counts_BS @ part[..., 1]) for part in parts_SU2), strict=True
         )
-        rows = np.array([i for i, _ in runs])
-        rise_U, rise_UB = (beyond_1U - within_1U)[0], (beyond_BU - within_BU).T
-        return cls(list(names), rows, rise_U, rise_UB, beyond_1U[0], beyond_BU.T, S)
+        within_BU, beyond_BU = (nll / np.maximum(pieces, 1) for nll, pieces in zip(nll_BU, pieces_BU, strict=True))
+        return (beyond_BU - within_BU).T, beyond_BU.T
 
-    def moments(self, values_U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(mean, sample variance, runs) of each row."""
-        each = [values_U[self.row_U == i] for i in range(len(self.names))]
-        variances = [values.var(ddof=1) if len(values) > 1 else 0.0 for values in each]
-        means, counts = [values.mean() for values in each], [float(len(values)) for values in each]
-        return np.array(means), np.array(variances), np.array(counts)
-
-    def ordered(self, first: str) -> "Measured":
-        """With the row `first` in front, as `statistics.compare` takes it."""
-        names = [first, *(name for name in self.names if name != first)]
-        row_U = np.array([names.index(self.names[i]) for i in self.row_U])
-        return Measured(names, row_U, self.rise_U, self.rise_UB, self.beyond_U, self.beyond_UB, self.S)
+    once, many = of_lines(np.ones((1, _lines(runs)))), of_lines(resamples(_lines(runs)))
+    return (once[0][:, 0], many[0]), (once[1][:, 0], many[1])
 
 
-def _sums(run: LongRun) -> np.ndarray:
+def _sums(run: LongRun, limit: int) -> np.ndarray:
     """[S, 2, 2]: (nll, pieces) of each line, in the part within the training length and in the part beyond it."""
-    within, beyond = sorted(run.at("both").items())
-    longer_S = run.lines_S3[:, 1:].max(1) / run.by_length.limit
-    parts = [(longer_S > part.above) & (longer_S <= part.upto) for _, part in (within, beyond)]
+    longer_S = run.lines_S3[:, 1:].max(1) / limit
+    parts = [(longer_S > part.above) & (longer_S <= part.upto) for part in run.at("both").values()]
     return np.stack([run.lines_S3[:, :2] * part[:, None] for part in parts], 1)
 
 
-def _per_piece(counts_BS: np.ndarray, sums_SU2: np.ndarray) -> np.ndarray:
-    """[B, U]: nll over pieces, of lines that occur so often."""
-    nll_BU, pieces_BU = (counts_BS @ sums_SU2[..., k] for k in range(2))
-    return nll_BU / np.maximum(pieces_BU, 1)
+def _estimates(runs: Runs, first: str | None, own_U: np.ndarray, boot_UB: np.ndarray) -> dict[str, Estimate]:
+    """row -> its number, less that of the row `first` where there is one.
+
+    Without an error where the row or the first one has a single seed, though the other rows would lend it a variance.
+    """
+    order, S = [name for name in (first, *(name for name in runs if name != first)) if name is not None], _lines(runs)
+    row_U = np.array([order.index(name) for name, of in runs.items() for _ in of])
+    each = [own_U[row_U == i] for i in range(len(order))]
+    mean_R, n_R = np.array([own.mean() for own in each]), np.array([float(len(own)) for own in each])
+    variance_R = np.array([own.var(ddof=1) if len(own) > 1 else 0.0 for own in each])
+    e: Estimate
+    if first is not None:
+        e = compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, row_U, len(order), S), S)
+        se_R = np.where((n_R > 1) & (n_R[0] > 1), e.se, np.nan)
+    else:  # without the other row's part
+        zero_1B = np.zeros((1, boot_UB.shape[1]))
+        noise = sentence_noise(np.concatenate((zero_1B, boot_UB)), np.append(0, row_U + 1), len(order) + 1, S)
+        shared_R, own_R = noise.shared[1:], noise.own[1:]
+        v_R, f_R = moderated(variance_R, n_R - 1, prior_df(variance_R[None], n_R - 1))
+        most = (n_R - 1).sum(keepdims=True)
+        squared_R, df_R, _ = combine_variances(v_R / n_R, f_R, shared_R, shared_R + own_R / n_R, most, S)
+        e, se_R = Estimate(mean_R, squared_R, df_R), np.where(n_R > 1, np.sqrt(squared_R), np.nan)
+    numbers = zip(order, *(np.asarray(x).tolist() for x in (e.estimate, se_R, e.df)), strict=True)
+    return {name: Estimate(estimate, se, df) for name, estimate, se, df in numbers}
 
 
-def _excess(measured: Measured, control: str | None) -> dict[str, Estimate]:
-    """row -> its rise, less the control's where there is one."""
-    if control is not None:
-        m = measured.ordered(control)
-        return _each(m.names, _differences(m, m.rise_U, m.rise_UB))
-    return _each(measured.names, _alone(measured)) if measured.names else {}
-
-
-def _against(measured: Measured, base: str | None, fixed: bool) -> dict[str, tuple[Estimate, float]]:
+def _against(runs: Runs, base: str, beyond: Resampled, fixed: bool) -> dict[str, tuple[Estimate, float]]:
     """row -> its nll per piece beyond less base's, and p corrected over the rows; NaN unless seeds were `fixed`."""
-    if base not in measured.names or base is None:
-        return {}
-    m = measured.ordered(base)
-    difference = _differences(m, m.beyond_U, m.beyond_UB)
-    seeds_R = np.bincount(m.row_U, minlength=len(m.names))
-    enough_R = fixed & (np.minimum(seeds_R, seeds_R[0]) >= LEAST)
-    p_R = benjamini_hochberg(np.where(enough_R, difference.p, np.nan))
-    each = _each(m.names, difference)
-    return {name: (each[name], float(p)) for name, p in zip(m.names, p_R, strict=True) if name != base}
-
-
-def _differences(m: Measured, values_U: np.ndarray, boot_UB: np.ndarray) -> Differences:
-    """Untested where the row or the first one has a single seed, though the other rows would lend it a variance."""
-    mean_R, variance_R, n_R = m.moments(values_U)
-    d = compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, m.row_U, len(m.names), m.S), m.S)
-    several_R = (n_R > 1) & (n_R[0] > 1)
-    return replace(d, se=np.where(several_R, d.se, np.nan), p=np.where(several_R, d.p, np.nan))
-
-
-def _alone(m: Measured) -> Estimate:
-    """Every row's own rise: `compare` without the other row's part."""
-    mean_R, variance_R, n_R = m.moments(m.rise_U)
-    zero_1B = np.zeros((1, m.rise_UB.shape[1]))
-    noise = sentence_noise(np.concatenate((zero_1B, m.rise_UB)), np.append(0, m.row_U + 1), len(m.names) + 1, m.S)
-    shared_R, own_R = noise.shared[1:], noise.own[1:]
-    v_R, f_R = moderated(variance_R, n_R - 1, prior_df(variance_R[None], n_R - 1))
-    most = (n_R - 1).sum(keepdims=True)
-    squared_R, df_R, _ = combine_variances(v_R / n_R, f_R, shared_R, shared_R + own_R / n_R, most, m.S)
-    return Estimate(mean_R, np.where(n_R > 1, np.sqrt(squared_R), np.nan), df_R)
-
-
-def _each(names: Sequence[str], differences: Estimate) -> dict[str, Estimate]:
-    numbers = (np.asarray(x).tolist() for x in (differences.estimate, differences.se, differences.df))
-    parts = zip(names, *numbers, strict=True)
-    return {name: Estimate(estimate, se, df) for name, estimate, se, df in parts}
+    estimates = _estimates(runs, base, *beyond)
+    few = [not fixed or min(len(runs[name]), len(runs[base])) < LEAST or name == base for name in estimates]
+    p_R = np.array([math.nan if bad else float(e.two_sided) for e, bad in zip(estimates.values(), few, strict=True)])
+    pairs = zip(estimates.items(), benjamini_hochberg(p_R).tolist(), strict=True)
+    return {name: (estimate, p) for (name, estimate), p in pairs if name != base}
 
 
 def _interval(difference: Estimate) -> Interval:
@@ -374,11 +326,11 @@ def _interval(difference: Estimate) -> Interval:
 
 
 def _row(
-    found: LongRuns, name: str, control: str | None, excess: Estimate | None, against: tuple[Estimate, float] | None
+    every: Runs, name: str, control: str | None, excess: Estimate, against: tuple[Estimate, float] | None
 ) -> BeyondRow:
-    runs = found.of(name)
-    within, beyond = ([run.at("both")[upto] for run in runs] for upto in sorted(runs[0].at("both")))
-    shown = None if excess is None or name == control else _interval(excess)
+    runs = every[name]
+    within, beyond = ([run.at("both")[upto] for run in runs] for upto in runs[0].at("both"))
+    shown = None if name == control else _interval(excess)
     to_base = None if against is None else _interval(against[0])
     return BeyondRow(
         row=name,
@@ -387,7 +339,7 @@ def _row(
         beyond=mean(map(_nll, beyond)),
         excess=shown,
         word="control" if name == control else _word(shown),
-        reach=_reach(found, name, control),
+        reach=_reach(every, name, control),
         against=to_base,
         p=None if against is None or np.isnan(against[1]) else against[1],
         compared="" if against is None else _better(against),
@@ -432,9 +384,8 @@ def _better(against: tuple[Estimate, float]) -> str:
     return Verdict.UNDECIDED if p >= ALPHA else Verdict.BETTER if difference.estimate < 0 else Verdict.WORSE
 
 
-def _reach(runs: LongRuns, name: str, control: str | None) -> float:
-    rises = _rises(runs.of(name))
-    expected = _rises(runs.of(control)) if control else dict.fromkeys(rises, 0.0)
+def _reach(runs: Runs, name: str, control: str | None) -> float:
+    rises, expected = _rises(runs[name]), _rises(runs[control]) if control else {}
     reach = 1.0
     for upto, rise in rises.items():
         if rise - expected.get(upto, 0.0) > TOLERANCE:
@@ -448,7 +399,7 @@ def _rises(runs: Sequence[LongRun]) -> dict[float, float]:
     rises: dict[float, list[float]] = {}
     for run in runs:
         within = _nll(run.at("both")[1.0])
-        for upto, length_class in sorted(run.at("longer").items()):
+        for upto, length_class in run.at("longer").items():
             if upto > 1:
                 rises.setdefault(upto, []).append(_nll(length_class) - within)
     return {upto: mean(values) for upto, values in rises.items()}
@@ -457,7 +408,7 @@ def _rises(runs: Sequence[LongRun]) -> dict[float, float]:
 def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
     """The classes that have lines: the same in all runs, as they score the same lines."""
     made = []
-    for upto in sorted(runs[0].at(side)):
+    for upto in runs[0].at(side):
         each = [run.at(side)[upto] for run in runs]
         made.append(
             LengthPoint(
