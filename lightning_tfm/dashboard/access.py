@@ -5,9 +5,10 @@ import hashlib
 from hmac import compare_digest
 from urllib.parse import urlencode
 
+from starlette.datastructures import Headers
+from starlette.middleware.base import DispatchFunction, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HOSTS = ["127.0.0.1", "localhost"]
 POLICY = (
@@ -15,76 +16,54 @@ POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": POLICY,
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+"""of every answer that says nothing else"""
 
 
-class OwnOrigin:
+async def own_origin(request: Request, answer: RequestResponseEndpoint) -> Response:
     """Answers only pages of this server, and people who follow a link to it; refuses what other pages ask for."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
-        if not _welcome(headers):
-            await PlainTextResponse("another site may not ask this server", 403)(scope, receive, send)
-            return
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                known = {key for key, _ in message["headers"]}
-                message["headers"] += [
-                    (key.lower().encode(), value.encode())
-                    for key, value in HEADERS.items()
-                    if key.lower().encode() not in known
-                ]
-            await send(message)
-
-        await self._app(scope, receive, with_headers)
+    if not _welcome(request.headers):
+        return PlainTextResponse("another site may not ask this server", 403)
+    answered = await answer(request)
+    for key, value in HEADERS.items():
+        answered.headers.setdefault(key, value)
+    return answered
 
 
-def _welcome(headers: dict[bytes, str]) -> bool:
-    origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
-    if origin is not None and origin != f"http://{headers.get(b'host', '')}":
+def _welcome(headers: Headers) -> bool:
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is not None and origin != f"http://{headers.get('host', '')}":
         return False
     if site in (None, "same-origin", "none"):
         return True
-    return headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
+    return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
 
 
-class Token:
+def who_has(token: str) -> DispatchFunction:
     """Answers those who have the token: in the address at first, then in a cookie of this port."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token
+    def fits(given: str) -> bool:
+        return compare_digest(given.encode(), token.encode())
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request = Request(scope)
+    async def answered(request: Request, answer: RequestResponseEndpoint) -> Response:
         cookie = f"lightning_tfm_{request.url.port}"
-        if self._fits(request.cookies.get(cookie, "")):
-            await self._app(scope, receive, send)
-            return
-        answer: Response = PlainTextResponse("open the address that this dashboard printed: its token is missing", 403)
-        if self._fits(request.query_params.get("token", "")):
-            rest = urlencode([(key, value) for key, value in request.query_params.multi_items() if key != "token"])
-            here = "/" + request.url.path.lstrip("/") + f"?{rest}" * bool(rest)
-            answer = RedirectResponse(here, 303, headers={"Cache-Control": "no-store"})
-            answer.set_cookie(cookie, self._token, httponly=True, samesite="strict")
-        await answer(scope, receive, send)
+        if fits(request.cookies.get(cookie, "")):
+            return await answer(request)
+        if not fits(request.query_params.get("token", "")):
+            return PlainTextResponse("open the address that this dashboard printed: its token is missing", 403)
+        rest = urlencode([(key, value) for key, value in request.query_params.multi_items() if key != "token"])
+        here = RedirectResponse("/" + request.url.path.lstrip("/") + f"?{rest}" * bool(rest), 303)
+        here.set_cookie(cookie, token, httponly=True, samesite="strict")
+        return here
 
-    def _fits(self, given: str) -> bool:
-        return compare_digest(given.encode(), self._token.encode())
+    return answered
 
 
 def policy_of(page: str) -> str:

@@ -1,75 +1,68 @@
-"""The dashboard as a Starlette application: its addresses, who may ask, and what has not changed since."""
+"""The dashboard as a Starlette application, served by uvicorn on 127.0.0.1 and nowhere else."""
 
 import re
+import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from lightning_tfm.dashboard import index_page
-from lightning_tfm.dashboard.access import HOSTS, POLICY, OwnOrigin, Token, policy_of
+from lightning_tfm.dashboard import curves_page, diff_page, index_page, run_page, study_page
+from lightning_tfm.dashboard.access import HOSTS, own_origin, policy_of, who_has
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.dashboard.curves_page import CurvesPages
-from lightning_tfm.dashboard.diff_page import DiffPages
 from lightning_tfm.dashboard.index_page import ALL, Asked
 from lightning_tfm.dashboard.markup import asset, render, static
-from lightning_tfm.dashboard.page import Frame, News, NoSuchPage, Page
+from lightning_tfm.dashboard.page import News, NoSuchPage, Page, frame
 from lightning_tfm.dashboard.reports import Reports
-from lightning_tfm.dashboard.run_page import RunPages
-from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.errors import UserError
+
+HOST = "127.0.0.1"
+MEDIA = {"css": "text/css", "js": "text/javascript"}
 
 
 class Dashboard:
     """Answers for one results folder. Its methods run in threads; `board` is shared by all of them."""
 
-    def __init__(self, board: Board, texts: bool = True) -> None:
-        """`texts=False` leaves out every line of the corpus."""
-        self.board, self._texts = board, texts
-        self._frame = Frame(board.root)
-        self._runs = RunPages(board, texts)
-        self._studies = StudyPages(board.root)
-        self._diffs = DiffPages(board.root, self._runs, texts)
-        self._curves = CurvesPages(self._runs)
-        self._reports = Reports(board.root, texts)
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self._reports = Reports(board.root, board.texts)
         self._index, self._making = (0, ""), threading.Lock()
         """the first page, and of which version of the board it is"""
 
     def app(self, token: str = "") -> Starlette:
         """The application, to be served on loopback; with a `token`, only to those whose address has it."""
+        pages = {"/curves": _curves, "/study/{name}": _study, "/run/{name}": _run, "/diff": _diff}
         routes = [
-            Route("/", self._guarded(lambda r: self.index(Asked.of(r.query_params)))),
-            Route("/news", self._guarded(self.index_news)),
-            Route("/runs", self._guarded(self.runs)),
-            Route("/curves", self._guarded(lambda r: self._page(self._curved(r)))),
-            Route("/curves/news", self._guarded(lambda r: self._news(r, self._curved(r).news()))),
-            Route("/study/{name}", self._guarded(lambda r: self._page(self._study(r)))),
-            Route("/study/{name}/news", self._guarded(lambda r: self._news(r, self._study(r).news()))),
-            Route("/study/{name}/forest", self._guarded(self.forest)),
-            Route("/study/{name}/row", self._guarded(self.row)),
-            Route("/study/{name}/report", self._guarded(self.report)),
-            Route("/study/{name}/report/version", self._guarded(self.report_version)),
-            Route("/compare", self._guarded(self.comparison)),
-            Route("/run/{name}", self._guarded(lambda r: self._page(self._run(r)))),
-            Route("/run/{name}/news", self._guarded(lambda r: self._news(r, self._run(r).news()))),
-            Route("/diff", self._guarded(lambda r: self._page(self._diff(r)))),
-            Route("/diff/news", self._guarded(lambda r: self._news(r, self._diff(r).news()))),
-            Route(static("css"), lambda r: _asset("css", "text/css")),
-            Route(static("js"), lambda r: _asset("js", "text/javascript")),
+            Route("/", lambda request: self.index(Asked.of(request.query_params))),
+            Route("/news", self.index_news),
+            Route("/runs", self.runs),
+            *(Route(path, partial(self._page, made)) for path, made in pages.items()),
+            *(Route(f"{path}/news", partial(self._page_news, made)) for path, made in pages.items()),
+            Route("/study/{name}/forest", self.forest),
+            Route("/study/{name}/row", self.row),
+            Route("/study/{name}/report", self.report),
+            Route("/study/{name}/report/version", self.report_version),
+            Route("/compare", self.comparison),
+            *(Route(static(kind), partial(_asset, kind)) for kind in MEDIA),
         ]
         middleware = [
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
-            Middleware(OwnOrigin),
-            *([Middleware(Token, token=token)] if token else []),
+            Middleware(BaseHTTPMiddleware, dispatch=own_origin),
+            *([Middleware(BaseHTTPMiddleware, dispatch=who_has(token))] if token else []),
             Middleware(GZipMiddleware, compresslevel=6),
         ]
-        return Starlette(routes=routes, middleware=middleware, exception_handlers={404: self._not_found})
+        wrong = {404: self._not_found, NoSuchPage: self._not_found, UserError: self._cannot_be_made}
+        return Starlette(routes=routes, middleware=middleware, exception_handlers=wrong)
 
     # --- pages ---
 
@@ -77,41 +70,34 @@ class Dashboard:
         with self._making:  # many may ask while the first page of ten thousand runs is made
             seen = self.board.look()
             if asked != ALL:
-                return _html(index_page.page(self._frame, seen, asked))
+                return HTMLResponse(index_page.page(self.board.root, seen, asked))
             if self._index[0] != seen.version or not self._index[1]:
-                self._index = (seen.version, index_page.page(self._frame, seen, asked))
-            return _html(self._index[1])
+                self._index = (seen.version, index_page.page(self.board.root, seen, asked))
+            return HTMLResponse(self._index[1])
 
     def index_news(self, request: Request) -> Response:
         seen = self.board.look()
         since = request.query_params.get("since", "")
-        if _has(request, str(seen.version)):
-            return _unchanged(str(seen.version))
-        asked = Asked.of(request.query_params)
         version = int(since) if re.fullmatch("[0-9]{1,18}", since) else 0
-        return self._news(request, index_page.news(seen, version, asked))
+        made = partial(index_page.news, seen, version, Asked.of(request.query_params))
+        return _unless_known(request, str(seen.version), lambda: _json(made()))
 
     def runs(self, request: Request) -> Response:
         """The table of runs as it is asked for; 400 with the words for what is wrong."""
         try:
-            return _html(index_page.runs(self.board.look(), Asked.of(request.query_params)))
+            return HTMLResponse(index_page.runs(self.board.look(), Asked.of(request.query_params)))
         except UserError as error:
-            return PlainTextResponse(str(error), 400, headers=_fresh(""))
+            return PlainTextResponse(str(error), 400)
 
     def report(self, request: Request) -> Response:
         """The report page of a study, as `report` writes it, which asks for a newer version of itself."""
-        name = self._existing(request)
-        version = self._reports.version(name)
-        if _has(request, version):
-            return _unchanged(version)
-        page = self._reports.page(name, request.query_params.get("reference"))
-        return _html(page, version, policy_of(page))
+        name, reference = self._existing(request), request.query_params.get("reference")
+        return _unless_known(request, self._reports.version(name), lambda: _own(self._reports.page(name, reference)))
 
     def forest(self, request: Request) -> Response:
         """The main figure of a study, a part of its page."""
         name = self._existing(request)
-        version = self._reports.version(name)
-        return _unchanged(version) if _has(request, version) else _html(self._reports.forest(name), version)
+        return _unless_known(request, self._reports.version(name), lambda: HTMLResponse(self._reports.forest(name)))
 
     def row(self, request: Request) -> Response:
         """What is known of one row of a table, which its name on the study's page opens."""
@@ -120,10 +106,10 @@ class Dashboard:
         if found is None:
             raise NoSuchPage(f"study '{name}' has no row '{row}'")
         study = self.board.seen.outlines[name]
-        return _html(render("row.html", **self._frame.plain(found["row"].called), study=study, **found))
+        return HTMLResponse(render("row.html", **frame(self.board.root, found["row"].called), study=study, **found))
 
     def report_version(self, request: Request) -> Response:
-        return PlainTextResponse(self._reports.version(self._existing(request)), headers={"Cache-Control": "no-store"})
+        return PlainTextResponse(self._reports.version(self._existing(request)))
 
     def comparison(self, request: Request) -> Response:
         """Studies compared with tests, as `compare` writes it."""
@@ -131,24 +117,7 @@ class Dashboard:
         known = self.board.look().studies
         if len(set(names)) < 2 or not set(names) <= set(known):
             raise NoSuchPage("name two studies of this folder: /compare?study=…&study=…")
-        page = self._reports.comparison(names)
-        return _html(page, policy=policy_of(page))
-
-    def _study(self, request: Request) -> Page:
-        asked = request.query_params.get("columns", "")
-        return self._studies.page(self.board.look(), request.path_params["name"], asked)
-
-    def _run(self, request: Request) -> Page:
-        return self._runs.page(self.board.look(), request.path_params["name"])
-
-    def _curved(self, request: Request) -> Page:
-        asked = (request.query_params.get(key, "") for key in ("where", "by", "measure"))
-        return self._curves.page(self.board.look(), *asked)
-
-    def _diff(self, request: Request) -> Page:
-        return self._diffs.page(self.board.look(), request.query_params.getlist("run"))
-
-    # --- how they are sent ---
+        return _own(self._reports.comparison(names))
 
     def _existing(self, request: Request) -> str:
         name = request.path_params["name"]
@@ -156,51 +125,99 @@ class Dashboard:
             raise NoSuchPage(f"there is no study '{name}'")
         return name
 
-    def _page(self, page: Page) -> Response:
-        return _html(page.render(self._frame))
+    # --- how they are sent ---
 
-    def _news(self, request: Request, news: News) -> Response:
-        if _has(request, news.tag):
-            return _unchanged(news.tag)
-        return Response(news.body(), media_type="application/json", headers=_fresh(news.tag))
+    def _page(self, made: Callable[[Board, Request], Page], request: Request) -> Response:
+        return HTMLResponse(made(self.board, request).render(self.board.root))
 
-    def _guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
-        def answered(request: Request) -> Response:
-            try:
-                return answer(request)
-            except NoSuchPage as error:
-                return self._wrong("Not found", str(error), 404)
-            except UserError as error:
-                return self._wrong("This page cannot be made", str(error), 503)
+    def _page_news(self, made: Callable[[Board, Request], Page], request: Request) -> Response:
+        news = made(self.board, request).news()
+        return _unless_known(request, news.tag, lambda: _json(news))
 
-        return answered
+    def _not_found(self, request: Request, error: Exception) -> Response:
+        words = str(error) if isinstance(error, NoSuchPage) else f"{request.url.path}: {getattr(error, 'detail', '')}"
+        return self._wrong("Not found", words, 404)
 
-    async def _not_found(self, request: Request, error: Exception) -> Response:
-        return self._wrong("Not found", f"{request.url.path}: {getattr(error, 'detail', error)}", 404)
+    def _cannot_be_made(self, request: Request, error: Exception) -> Response:
+        return self._wrong("This page cannot be made", str(error), 503)
 
     def _wrong(self, title: str, words: str, status: int) -> Response:
-        page = render("wrong.html", **self._frame.plain(title), words=words)
-        return HTMLResponse(page, status, headers=_fresh("") | {"Content-Security-Policy": POLICY})
+        return HTMLResponse(render("wrong.html", **frame(self.board.root, title), words=words), status)
 
 
-def _html(content: str, tag: str = "", policy: str = POLICY) -> Response:
-    return HTMLResponse(content, headers=_fresh(tag) | {"Content-Security-Policy": policy})
+def _study(board: Board, request: Request) -> Page:
+    return study_page.page(board, board.look(), request.path_params["name"], request.query_params.get("columns", ""))
 
 
-def _fresh(tag: str) -> dict[str, str]:
-    return {"Cache-Control": "no-store"} | ({"ETag": f'"{tag}"'} if tag else {})
+def _run(board: Board, request: Request) -> Page:
+    return run_page.page(board, board.look(), request.path_params["name"])
 
 
-def _has(request: Request, tag: str) -> bool:
-    """Whether the one who asks has this version already."""
-    return f'"{tag}"' in [one.strip() for one in request.headers.get("if-none-match", "").split(",")]
+def _curves(board: Board, request: Request) -> Page:
+    return curves_page.page(board, board.look(), *(request.query_params.get(k, "") for k in ("where", "by", "measure")))
 
 
-def _unchanged(tag: str) -> Response:
-    return Response(status_code=304, headers=_fresh(tag))
+def _diff(board: Board, request: Request) -> Page:
+    return diff_page.page(board, board.look(), request.query_params.getlist("run"))
 
 
-def _asset(kind: str, media: str) -> Response:
+def _json(news: News) -> Response:
+    return Response(news.body(), media_type="application/json")
+
+
+def _own(page: str) -> Response:
+    """A page that holds its style and its script."""
+    return HTMLResponse(page, headers={"Content-Security-Policy": policy_of(page)})
+
+
+def _unless_known(request: Request, tag: str, make: Callable[[], Response]) -> Response:
+    """What `make` gives; nothing where the one who asks has this version already."""
+    known = f'"{tag}"' in [one.strip() for one in request.headers.get("if-none-match", "").split(",")]
+    answer = Response(status_code=304) if known else make()
+    answer.headers["ETag"] = f'"{tag}"'
+    return answer
+
+
+def _asset(kind: str, request: Request) -> Response:
     """The style sheet or the script: its address names its content, so that it may be kept for ever."""
     headers = {"Cache-Control": "max-age=31536000, immutable"}
-    return Response(asset(kind), media_type=media, headers=headers)
+    return Response(asset(kind), media_type=MEDIA[kind], headers=headers)
+
+
+# --- the server ---
+
+
+def listen(port: int) -> socket.socket:
+    """A socket on loopback; port 0 takes a free one. Raises UserError where the port is taken or none."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"--port={port}: a port is between 1 and 65535; 0 takes any free one")
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((HOST, port))
+    except OSError as error:
+        made.close()
+        raise UserError(f"--port={port}: {error.strerror}; choose another --port, or 0 for any free one") from None
+    return made
+
+
+def server(app: ASGIApp) -> uvicorn.Server:
+    """A server of `app`, to be run on a socket of `listen`."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(app: ASGIApp, port: int, say: Callable[[str], None]) -> None:
+    """Answer until Ctrl-C, which raises KeyboardInterrupt. `say` gets the address. Raises UserError."""
+    with listen(port) as own:
+        own.listen()
+        say(f"http://{HOST}:{own.getsockname()[1]}")
+        server(app).run(sockets=[own])

@@ -4,19 +4,22 @@ import gc
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from lightning_tfm.config import Miniature
 from lightning_tfm.dashboard.studies import Outline, Outlines
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, chief
+from lightning_tfm.watch.file_cache import Cached, tail
 from lightning_tfm.watch.run_cache import Memory
-from lightning_tfm.watch.run_state import Runs, RunState, name_of
+from lightning_tfm.watch.run_state import Curve, Runs, RunState, name_of
 from lightning_tfm.watch.study_state import StudyState, Watch
 
 EVERY = 1.0
 """seconds within which the folder is not looked at twice"""
+COURSES, LOGS, LOG_LINES = 128, 200, 12
+"""courses and logs of runs that are kept, and lines of a log that are read"""
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,13 @@ class Seen:
 class Board:
     """Follows the results folder `root`. Safe to be asked by several threads."""
 
-    def __init__(self, root: Path, every: float = EVERY, cache: Path | None = None) -> None:
-        """`cache`: the file in which finished runs are kept for the next one (watch/run_cache.py)."""
-        self.root = root
+    def __init__(self, root: Path, every: float = EVERY, cache: Path | None = None, texts: bool = True) -> None:
+        """`cache`: the file in which finished runs are kept for the next one (watch/run_cache.py); `texts=False` leaves
+        out every line of the corpus."""
+        self.root, self.texts = root, texts
+        self.log = Cached(lambda run: tail(run, LOG_LINES), LOGS)
+        """the end of the log of a path"""
+        self._course = lru_cache(COURSES)(lambda name, text: Curve(root / "runs" / name / "metrics.jsonl", text))
         self._every, self._last = every, -every
         self._lock = threading.Lock()
         self._memory = Memory(cache)
@@ -109,6 +116,10 @@ class Board:
                     self._look()
                 self._last = time.monotonic()
             return self._seen
+
+    def course(self, name: str, text: str = "") -> Curve:
+        """A run's course so far; `text`: see Curve."""
+        return self._course(name, text).look()
 
     def keep(self) -> None:
         """Write down what finished runs are for the next start, once all were read. Raises OSError."""

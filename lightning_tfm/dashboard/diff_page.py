@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
-from lightning_tfm.dashboard.board import Seen
+from lightning_tfm.dashboard.board import Board, Seen
 from lightning_tfm.dashboard.chart import KEYED, Chart, Curve
 from lightning_tfm.dashboard.markup import NOTHING, clock, number
 from lightning_tfm.dashboard.page import NoSuchPage, Page
-from lightning_tfm.dashboard.run_page import RunPages, axes, fields_of
+from lightning_tfm.dashboard.run_page import axes, fields_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
 from lightning_tfm.metrics import METRICS, PPL, Metric
 from lightning_tfm.plural_words import signed
@@ -29,91 +29,66 @@ KEYS = {
 }
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of those that are compared."""
+def page(board: Board, seen: Seen, names: Sequence[str]) -> Page:
+    """Two runs or more. Raises NoSuchPage."""
+    names = list(dict.fromkeys(names))
+    if not 2 <= len(names) <= MOST:
+        raise NoSuchPage(f"choose two to {MOST} runs: /diff?run=…&run=…; studies: /compare?study=…&study=…")
+    if unknown := [name for name in names if name not in seen.runs]:
+        raise NoSuchPage(f"there is no run '{unknown[0]}'")
+    views = [seen.runs[name] for name in names]
+    called = [_called(seen, view, views) for view in views]
+    folders = [board.root / "runs" / view.name for view in views]
+    records = [
+        found if isinstance(found := read_record(folder / "result.json"), RunRecord) else None for folder in folders
+    ]
+    fields = _fields([fields_of(seen, view) for view in views])
+    sentences, why = _sentences(board, called, folders, records)
+    data = {
+        "sides": [{"name": called[i], "link": f"/run/{name}", "colour": i} for i, name in enumerate(names)],
+        "scores": _run_scores(views, records),
+        "fields": fields,
+        "differing": any(field["differs"] for field in fields),
+        "sentences": sentences,
+        "why": why,
+    }
+    busy = any(view.state == "running" for view in views)
+    title = " · ".join(called[:3])
+    live = f"/diff/news?{urlencode([('run', name) for name in names])}"
+    return Page("diff.html", title, live, PARTS, data, _charts(board, called, views), busy)
 
-    name: str
-    link: str
-    colour: int
 
-
-@dataclass(frozen=True)
-class Field:
-    """A field of the configuration, on each side."""
-
-    name: str
-    values: list[str]
-
-    @property
-    def differs(self) -> bool:
-        return len(set(self.values)) > 1
-
-
-class DiffPages:
-    """Makes pages of runs below `root`."""
-
-    def __init__(self, root: Path, runs: RunPages, texts: bool = True) -> None:
-        self._root, self._runs, self._texts = root, runs, texts
-
-    def page(self, seen: Seen, names: Sequence[str]) -> Page:
-        """Two runs or more. Raises NoSuchPage."""
-        names = list(dict.fromkeys(names))
-        if not 2 <= len(names) <= MOST:
-            raise NoSuchPage(f"choose two to {MOST} runs: /diff?run=…&run=…; studies: /compare?study=…&study=…")
-        if unknown := [name for name in names if name not in seen.runs]:
-            raise NoSuchPage(f"there is no run '{unknown[0]}'")
-        views = [seen.runs[name] for name in names]
-        sides = [Side(_called(seen, view, views), f"/run/{view.name}", i) for i, view in enumerate(views)]
-        folders = [self._root / "runs" / view.name for view in views]
-        records = [
-            found if isinstance(found := read_record(folder / "result.json"), RunRecord) else None for folder in folders
+def _charts(board: Board, called: list[str], views: list[RunState]) -> dict[str, Chart]:
+    courses = [board.course(view.name) for view in views]
+    last = float(max((view.steps or 0 for view in views), default=0)) or None
+    found = {}
+    for key in (DEV, "loss", "nll", "grad_norm", "lr"):
+        curves = [
+            Curve(name, course.points(key), i, across=axes(course))
+            for i, (name, course) in enumerate(zip(called, courses, strict=True))
+            if course.points(key)
         ]
-        fields = _fields([fields_of(seen, view) for view in views])
-        sentences, why = self._sentences([side.name for side in sides], folders, records)
-        data = {
-            "sides": sides,
-            "scores": _run_scores(views, records),
-            "fields": fields,
-            "differing": any(field.differs for field in fields),
-            "sentences": sentences,
-            "why": why,
-        }
-        busy = any(view.state == "running" for view in views)
-        title = " · ".join(side.name for side in sides[:3])
-        live = f"/diff/news?{urlencode([('run', name) for name in names])}"
-        return Page("diff.html", title, live, PARTS, data, self._charts(sides, views), busy)
+        if curves:
+            found[f"chart-{key}"] = Chart(KEYS[key], curves, log=key == DEV, last=last)
+    return found
 
-    def _charts(self, sides: list[Side], views: list[RunState]) -> dict[str, Chart]:
-        courses = [self._runs.course(view.name) for view in views]
-        last = float(max((view.steps or 0 for view in views), default=0)) or None
-        found = {}
-        for key in (DEV, "loss", "nll", "grad_norm", "lr"):
-            curves = [
-                Curve(side.name, course.points(key), side.colour, across=axes(course))
-                for side, course in zip(sides, courses, strict=True)
-                if course.points(key)
-            ]
-            if curves:
-                found[f"chart-{key}"] = Chart(KEYS[key], curves, log=key == DEV, last=last)
-        return found
 
-    def _sentences(
-        self, names: list[str], folders: list[Path], records: list[RunRecord | None]
-    ) -> tuple[list[Sentence], str]:
-        """The same dev sentences on all sides, or why they cannot be shown."""
-        if not self._texts:
-            return [], "Lines of the corpus are left out here."
-        known = [record for record in records if record is not None]
-        if len(known) < len(records):
-            return [], "Not all of them have finished: their translations come with their scores."
-        prints = {record.data.dev for record in known}
-        if len(prints) > 1:
-            return [], "They were scored on different dev texts."
-        found = [hypotheses(folder, record) for folder, record in zip(folders, known, strict=True)]
-        if not all(found):
-            return [], "Their translations are not here (records that were packed travel without text)."
-        return side_by_side(names, found, dev_lines(self._root, known[0])), ""
+def _sentences(
+    board: Board, names: list[str], folders: list[Path], records: list[RunRecord | None]
+) -> tuple[list[Sentence], str]:
+    """The same dev sentences on all sides, or why they cannot be shown."""
+    if not board.texts:
+        return [], "Lines of the corpus are left out here."
+    known = [record for record in records if record is not None]
+    if len(known) < len(records):
+        return [], "Not all of them have finished: their translations come with their scores."
+    prints = {record.data.dev for record in known}
+    if len(prints) > 1:
+        return [], "They were scored on different dev texts."
+    found = [hypotheses(folder, record) for folder, record in zip(folders, known, strict=True)]
+    if not all(found):
+        return [], "Their translations are not here (records that were packed travel without text)."
+    return side_by_side(names, found, dev_lines(board.root, known[0])), ""
 
 
 def _called(seen: Seen, view: RunState, views: list[RunState]) -> str:
@@ -125,11 +100,12 @@ def _called(seen: Seen, view: RunState, views: list[RunState]) -> str:
     return f"{homes[0].study}: {name}" if homes else f"{name}, {view.name[:8]}"
 
 
-def _fields(sides: list[dict[str, dict[str, str]]]) -> list[Field]:
-    """All fields of experiments; a dash where one is missing on a side."""
+def _fields(sides: list[dict[str, dict[str, str]]]) -> list[dict[str, Any]]:
+    """All fields of experiments, and whether they differ; a dash where one is missing on a side."""
     flat = [{f"{part}.{key}": value for part, keys in side.items() for key, value in keys.items()} for side in sides]
     keys = list(dict.fromkeys(key for side in flat for key in side))
-    return [Field(key, [side.get(key, NOTHING) for side in flat]) for key in keys]
+    texts = {key: [side.get(key, NOTHING) for side in flat] for key in keys}
+    return [{"name": key, "texts": of, "differs": len({*of}) > 1} for key, of in texts.items()]
 
 
 def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[tuple[str, list[str]]]:

@@ -10,7 +10,7 @@ from typing import Any
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.fields import fields, typed
 from lightning_tfm.dashboard.markup import NOTHING, blocks, render, spark
-from lightning_tfm.dashboard.page import Frame, News
+from lightning_tfm.dashboard.page import News, frame
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.study.command import with_out
@@ -61,7 +61,7 @@ SORTS: dict[str, Callable[[Seen, RunState], Any]] = {
 """column of the table -> what it is sorted by"""
 
 
-def page(frame: Frame, seen: Seen, asked: Asked) -> str:
+def page(root: Path, seen: Seen, asked: Asked) -> str:
     """The whole page. Where a condition cannot be read, it says why, and all runs are shown."""
     wrong = ""
     try:
@@ -70,7 +70,7 @@ def page(frame: Frame, seen: Seen, asked: Asked) -> str:
         wrong, table = str(error), _table(seen, replace(asked, where="", columns=""))
     return render(
         "index.html",
-        **frame.plain("Runs and studies", "/news", str(seen.version)),
+        **frame(root, "Runs and studies", "/news", str(seen.version)),
         **table,
         asked=asked,
         wrong=wrong,
@@ -78,7 +78,7 @@ def page(frame: Frame, seen: Seen, asked: Asked) -> str:
         notes=seen.notes,
         names=_titles(seen),
         studies=[_study(seen, view) for view in newest_first(seen.studies.values())],
-        starts=_starts(frame.root),
+        starts=_starts(root),
         fields=list(fields(seen)),
     )
 
@@ -98,7 +98,7 @@ def news(seen: Seen, since: int, asked: Asked) -> News:
         pass  # as it was: the reader was told when asking
     studies = {"rows": [_study(seen, view) for view in fresh], "count": len(seen.studies)}
     busy = any(view.state == "running" for view in seen.runs.values())
-    return News(str(seen.version), parts, rows={"table-studies": studies}, pause=2000 if busy else 5000)
+    return News(str(seen.version), parts, rows={"table-studies": studies}, busy=busy)
 
 
 def _table(seen: Seen, asked: Asked) -> dict[str, Any]:

@@ -14,15 +14,9 @@ class NoSuchPage(Exception):
     """No such run or study."""
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The frame around every page."""
-
-    root: Path
-
-    def plain(self, title: str, live: str = "", tag: str = "") -> dict[str, Any]:
-        """For base.html; `live` is where the script asks for news, `tag` the state that the page shows."""
-        return {"root": str(self.root), "title": title, "live": live, "tag": tag, "now": f"{time.strftime('%H:%M:%S')}"}
+def frame(root: Path, title: str, live: str = "", tag: str = "") -> dict[str, Any]:
+    """For base.html; `live` is where the script asks for news, `tag` the state that the page shows."""
+    return {"root": str(root), "title": title, "live": live, "tag": tag, "now": f"{time.strftime('%H:%M:%S')}"}
 
 
 @dataclass(frozen=True)
@@ -33,11 +27,11 @@ class News:
     parts: dict[str, str] = field(default_factory=dict)
     charts: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, Any] = field(default_factory=dict)
-    pause: int = 2000
-    """milliseconds until the script asks again"""
+    busy: bool = False
+    """the script asks again soon"""
 
     def body(self) -> str:
-        found = {"tag": self.tag, "parts": self.parts, "pause": self.pause}
+        found = {"tag": self.tag, "parts": self.parts, "pause": 2000 if self.busy else 5000}
         found |= {"charts": self.charts} if self.charts else {}
         return compact_json(found | ({"rows": self.rows} if self.rows else {}))
 
@@ -56,9 +50,9 @@ class Page:
     charts: dict[str, Chart]
     busy: bool = False
 
-    def render(self, frame: Frame) -> str:
+    def render(self, root: Path) -> str:
         """The whole page."""
-        around = frame.plain(self.title, self.live, self.news().tag)
+        around = frame(root, self.title, self.live, self.news().tag)
         axes = {axis: None for chart in self.charts.values() for curve in chart.curves for axis in curve.across}
         return render(self.template, **around, **self.data, charts=self.charts, axes=list(axes))
 
@@ -67,4 +61,4 @@ class Page:
         parts = blocks(self.template, self.parts, **self.data)
         charts = {id: chart.plain() for id, chart in self.charts.items()}
         tag = blake2b(compact_json([parts, charts]).encode(), digest_size=12).hexdigest()
-        return News(tag, parts, charts, pause=2000 if self.busy else 5000)
+        return News(tag, parts, charts, busy=self.busy)

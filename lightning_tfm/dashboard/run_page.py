@@ -1,7 +1,6 @@
 """One run's page."""
 
-from collections import OrderedDict
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from lightning_tfm.config import Experiment, from_record, to_dict, typed_and_trained
@@ -24,60 +23,31 @@ SERIES = {"lr": "Learning rate", "grad_norm": "Gradient norm"}
 OTHERS = {"loss", "nll", "lr", "grad_norm", DEV, "dev_nll", "target_tokens", "seconds"}
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A part of the run's time."""
-
-    name: str
-    seconds: float
-    share: int
-    """in percent"""
-    start: int
-    """on a bar of 1000, as is `width`"""
-    width: int
-    colour: int
-
-
-class RunPages:
-    """Makes the page of a run of `board`; keeps the courses of the runs that were looked at last."""
-
-    def __init__(self, board: Board, texts: bool = True, most: int = 128) -> None:
-        self._root, self._texts, self._most = board.root, texts, most
-        self._courses: OrderedDict[tuple[str, str], Course] = OrderedDict()
-
-    def course(self, name: str, text: str = "") -> Course:
-        """The run's course so far; `text`: see Course."""
-        found = self._courses.setdefault((name, text), Course(self._root / "runs" / name / "metrics.jsonl", text))
-        self._courses.move_to_end((name, text))
-        if len(self._courses) > self._most:
-            self._courses.popitem(last=False)
-        return found.look()
-
-    def page(self, seen: Seen, name: str) -> Page:
-        """Raises NoSuchPage."""
-        if name not in seen.runs:
-            raise NoSuchPage(f"there is no run '{name}'")
-        folder, view = self._root / "runs" / name, seen.runs[name]
-        found = read_record(folder / "result.json")
-        record = found if isinstance(found, RunRecord) else None
-        experiment = experiment_of(view.experiment)
-        over = over_time(folder) if self._texts else []
-        data: dict[str, Any] = {
-            "view": view,
-            "called": seen.called(name),
-            "homes": [(home, seen.outlines[home.study].called) for home in seen.homes.get(name, ())],
-            "base": _base(seen, name),
-            "folder": str(folder),
-            "over_time": bool(over),
-            "sentences": over or (of_the_end(self._root, folder, record) if record and self._texts else []),
-            "phases": _phases(record) if record else [],
-            "facts": _facts(record) if record else [],
-            "command": fit_command(experiment.unscaled(seen.miniature(name))) if experiment else "",
-            "config": fields_of(seen, view),
-            "attempts": read_attempts(folder),
-        }
-        charts = run_charts(self.course(name), view.steps, record.flops if record else None)
-        return Page("run.html", seen.called(name), f"/run/{name}/news", PARTS, data, charts, view.state == "running")
+def page(board: Board, seen: Seen, name: str) -> Page:
+    """Raises NoSuchPage."""
+    if name not in seen.runs:
+        raise NoSuchPage(f"there is no run '{name}'")
+    folder, view = board.root / "runs" / name, seen.runs[name]
+    found = read_record(folder / "result.json")
+    record = found if isinstance(found, RunRecord) else None
+    experiment = experiment_of(view.experiment)
+    over = over_time(folder) if board.texts else []
+    data: dict[str, Any] = {
+        "view": view,
+        "called": seen.called(name),
+        "homes": [(home, seen.outlines[home.study].called) for home in seen.homes.get(name, ())],
+        "base": _base(seen, name),
+        "folder": str(folder),
+        "over_time": bool(over),
+        "sentences": over or (of_the_end(board.root, folder, record) if record and board.texts else []),
+        "phases": _phases(record) if record else [],
+        "facts": _facts(record) if record else [],
+        "command": fit_command(experiment.unscaled(seen.miniature(name))) if experiment else "",
+        "config": fields_of(seen, view),
+        "attempts": read_attempts(folder),
+    }
+    charts = run_charts(board.course(name), view.steps, record.flops if record else None)
+    return Page("run.html", seen.called(name), f"/run/{name}/news", PARTS, data, charts, view.state == "running")
 
 
 def run_charts(course: Course, steps: int | None, flops: float | None = None) -> dict[str, Chart]:
@@ -143,7 +113,8 @@ def _base(seen: Seen, name: str) -> str:
     return ""
 
 
-def _phases(record: RunRecord) -> list[Phase]:
+def _phases(record: RunRecord) -> list[dict[str, Any]]:
+    """The parts of the run's time: name, seconds, share in percent, where they are on a bar of 1000."""
     s, parts = record.seconds, record.train_seconds
     named: dict[str, float | None] = {"training": s.train}
     if parts is not None:
@@ -156,7 +127,8 @@ def _phases(record: RunRecord) -> list[Phase]:
     found, start = [], 0.0
     for colour, (name, seconds) in enumerate(known):
         width = 1000 * seconds / total
-        found.append(Phase(name, seconds, round(width / 10), round(start), max(1, round(width)), colour % 8))
+        place = {"start": round(start), "width": max(1, round(width)), "colour": colour % 8}
+        found.append({"name": name, "seconds": seconds, "share": round(width / 10)} | place)
         start += width
     return found
 

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from lightning_tfm.config import Experiment, Miniature, typed_and_trained
-from lightning_tfm.dashboard.board import Seen
+from lightning_tfm.dashboard.board import Board, Seen
 from lightning_tfm.dashboard.chart import Chart, Curve, mean_curve
 from lightning_tfm.dashboard.fields import as_column, fields, over_runs
 from lightning_tfm.dashboard.markup import NOTHING
@@ -21,13 +20,11 @@ from lightning_tfm.report.searches.search_summary import field_name, objective_n
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, own_name, value_of
 from lightning_tfm.study.user_classes import earlier_words
-from lightning_tfm.watch.file_cache import Cached, tail
 from lightning_tfm.watch.query import Field, find_field
 from lightning_tfm.watch.run_state import STATES, RunState, name_of
 from lightning_tfm.watch.study_state import CellState, StudyState
 
 BAD = ("failed", "damaged", "interrupted")
-LOG_LINES = 12
 PARTS = ["head", "cells", "failures"]
 Asked = tuple[Field, str, str, Callable[[Any], str]]
 """a field that the reader asked for, its head, what it is, and how a value is written"""
@@ -35,135 +32,76 @@ Shown = tuple[Any, str]
 """a value to sort by, and in print"""
 
 
-@dataclass(frozen=True)
-class RowView:
-    """A row of an ablation: its cells, and means over finished ones."""
-
-    name: str
-    label: str
-    """in plain words; may be empty"""
-    change: str
-    first: bool
-    """of its group"""
-    cells: list[tuple[int, RunState | None]]
-    """by seed; None if nobody has started it"""
-    ppl: "Mean"
-    scores: list[tuple[Metric, "Mean"]]
-    """of its translations"""
-    against: float | None
-    """by how many percent its mean perplexity differs from base's; None for other pieces than base's, and a row whose
-    runs are another's"""
-    more: "list[Shown]"
-    """of its finished runs"""
-
-
-@dataclass(frozen=True)
-class Mean:
-    """Over the finished runs of a row, none of which diverged."""
-
-    mean: float | None
-    spread: str
-    """the standard deviation in print"""
-    instead: str = NOTHING
-    """what is shown if there is no mean"""
-
-
-@dataclass(frozen=True)
-class TrialView:
-    """A trial of a search; values and scores in the order of the table's columns."""
-
-    name: str
-    runs: list[tuple[int, RunState | None]]
-    """by seed; None if nobody has started it"""
-    values: "list[Shown]"
-    scores: list[float | None]
-    """means over its seeds once all have finished"""
-    more: "list[Shown]"
-
-    @property
-    def view(self) -> RunState | None:
-        """Its first run."""
-        return self.runs[0][1]
-
-    @property
-    def state(self) -> str:
-        """Of its runs the one that one wants to see first."""
-        found = {view.state if view else "waiting" for _, view in self.runs}
-        return next(state for state in STATES if state in found)
+def page(board: Board, seen: Seen, name: str, columns: str = "") -> Page:
+    """`columns`: fields that its table shows, too, by commas. Raises NoSuchPage."""
+    if name not in seen.studies:
+        raise NoSuchPage(f"there is no study '{name}'")
+    view, outline = seen.studies[name], seen.outlines[name]
+    more, wrong = _more(seen, columns, outline.study.base.miniature if outline.study else Miniature())
+    table = outline.study if isinstance(outline.study, Ablation) else None
+    rows = _rows(table, outline, view, seen, more) if table else []
+    search = outline.study if isinstance(outline.study, Search) else None
+    trials = [_trial(search, state, seen, more) for state in view.cells] if search else []
+    data = {
+        "view": view,
+        "called": outline.called,
+        "labels": outline.labels,
+        "question": outline.question,
+        "earlier": earlier_words(outline.study.classes) if outline.study else "",
+        "counts": [(word, number) for word, number in view.counts.items() if number],
+        "here": f"/study/{quote(name, safe='')}",
+        "hidden": [row.label or own_name(row) for row in table.hidden] if table else [],
+        "seeds": table.seeds if table else [],
+        "rows": rows,
+        "metrics": [metric.label for metric, _ in rows[0]["scores"]] if rows else [],
+        "trials": trials,
+        "parameters": [(field_name(p.name), p.name) for p in search.space] if search else [],
+        "objectives": list(search.objectives) if search else [],
+        "failures": _failures(board, outline, seen),
+        "columns": columns,
+        "more": [column[1:3] for column in more],
+        "wrong": wrong,
+        "fields": lambda: fields(seen),
+    }
+    charts = _charts(outline, seen, trials)
+    busy = bool(view.counts.get("running"))
+    live = f"/study/{quote(name, safe='')}/news" + f"?{urlencode({'columns': columns})}" * bool(columns)
+    return Page("study.html", outline.called, live, PARTS, data, charts, busy)
 
 
-class StudyPages:
-    """Makes the page of a study below `root`."""
+def _rows(study: Ablation, outline: Outline, now: StudyState, seen: Seen, more: list[Asked]) -> list[dict[str, Any]]:
+    """Each row's cells by seed, None for one that nobody has started, and the means over its finished runs.
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._log = Cached(lambda path: tail(path, LOG_LINES), 200)
+    `against`: by how many percent its perplexity differs from base's; None for other pieces than base's, and for a row
+    whose runs are another's. `first`: of its group.
+    """
+    places = {(run.row, run.seed): now.runs[name_of(run)] for run in outline.runs if name_of(run) in seen.runs}
+    found = {row.name: [(seed, places.get((row.name, seed))) for seed in study.seeds] for row in study.rows}
+    base = _mean(found.get(study.base_row or "", []), PPL)["mean"]
+    metrics = now.metrics(study)
+    made, group, twins, foreign = [], None, study.twins(), study.foreign(study.base_row)
+    for row in study.rows:
+        ppl, *scores = (_mean(found[row.name], metric) for metric in (PPL, *metrics))
+        compared = row.name not in (study.base_row, *foreign, *twins)
+        against = _difference(ppl["mean"], base) if compared else None
+        trained = study.trained_values(row, row.change)
+        values = {key: typed_and_trained(value, trained[key]) for key, value in row.change.items()}
+        change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in values.items())
+        change = f"is {twins[row.name]}" if row.name in twins else change
+        own = {"name": row.name, "label": row.label, "cells": found[row.name], "ppl": ppl, "against": against}
+        own |= {"change": change, "first": group is not None and row.group != group}
+        group = row.group
+        asked = _over_runs(more, [view for _, view in found[row.name]])
+        made.append(own | {"scores": [*zip(metrics, scores, strict=True)], "more": asked})
+    return made
 
-    def page(self, seen: Seen, name: str, columns: str = "") -> Page:
-        """`columns`: fields that its table shows, too, by commas. Raises NoSuchPage."""
-        if name not in seen.studies:
-            raise NoSuchPage(f"there is no study '{name}'")
-        view, outline = seen.studies[name], seen.outlines[name]
-        more, wrong = _more(seen, columns, outline.study.base.miniature if outline.study else Miniature())
-        table = outline.study if isinstance(outline.study, Ablation) else None
-        rows = self._rows(outline, view, seen, more) if table else []
-        search = outline.study if isinstance(outline.study, Search) else None
-        trials = [_trial(search, state, seen, more) for state in view.cells] if search else []
-        data = {
-            "view": view,
-            "called": outline.called,
-            "labels": outline.labels,
-            "question": outline.question,
-            "earlier": earlier_words(outline.study.classes) if outline.study else "",
-            "counts": [(word, number) for word, number in view.counts.items() if number],
-            "here": f"/study/{quote(name, safe='')}",
-            "hidden": [row.label or own_name(row) for row in table.hidden] if table else [],
-            "seeds": table.seeds if table else [],
-            "rows": rows,
-            "metrics": [metric.label for metric, _ in rows[0].scores] if rows else [],
-            "trials": trials,
-            "parameters": [(field_name(p.name), p.name) for p in search.space] if search else [],
-            "objectives": list(search.objectives) if search else [],
-            "failures": self._failures(outline, seen),
-            "columns": columns,
-            "more": [column[1:3] for column in more],
-            "wrong": wrong,
-            "fields": lambda: fields(seen),
-        }
-        charts = _charts(outline, seen, trials)
-        busy = bool(view.counts.get("running"))
-        live = f"/study/{quote(name, safe='')}/news" + f"?{urlencode({'columns': columns})}" * bool(columns)
-        return Page("study.html", outline.called, live, PARTS, data, charts, busy)
 
-    def _rows(self, outline: Outline, now: StudyState, seen: Seen, more: list[Asked]) -> list[RowView]:
-        study = outline.study
-        assert isinstance(study, Ablation)
-        places = {(run.row, run.seed): now.runs[name_of(run)] for run in outline.runs if name_of(run) in seen.runs}
-        found = {row.name: [(seed, places.get((row.name, seed))) for seed in study.seeds] for row in study.rows}
-        base = mean_of(found.get(study.base_row or "", []), PPL).mean
-        metrics = now.metrics(study)
-        made, group, twins, foreign = [], None, study.twins(), study.foreign(study.base_row)
-        for row in study.rows:
-            ppl, *scores = (mean_of(found[row.name], metric) for metric in (PPL, *metrics))
-            compared = row.name not in (study.base_row, *foreign, *twins)
-            against = _difference(ppl.mean, base) if compared else None
-            trained = study.trained_values(row, row.change)
-            values = {key: typed_and_trained(value, trained[key]) for key, value in row.change.items()}
-            change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in values.items())
-            change = f"is {twins[row.name]}" if row.name in twins else change
-            first = group is not None and row.group != group
-            group = row.group
-            own = [*zip(metrics, scores, strict=True)]
-            asked = _over_runs(more, [view for _, view in found[row.name]])
-            made.append(RowView(row.name, row.label, change, first, found[row.name], ppl, own, against, asked))
-        return made
-
-    def _failures(self, outline: Outline, seen: Seen) -> list[tuple[RunState, str, str]]:
-        """Each run that ended badly: its state, what it is called, and the end of its log."""
-        bad = [(run, view) for run in outline.runs if (view := seen.runs.get(name_of(run))) and view.state in BAD]
-        log = {view.name: self._log(self._root / "runs" / view.name / "log.txt") for _, view in bad}
-        labels = outline.labels
-        return [(view, f"{labels.get(run.row) or run.row}, seed {run.seed}", log[view.name]) for run, view in bad]
+def _failures(board: Board, outline: Outline, seen: Seen) -> list[tuple[RunState, str, str]]:
+    """Each run that ended badly: its state, what it is called, and the end of its log."""
+    bad = [(run, view) for run in outline.runs if (view := seen.runs.get(name_of(run))) and view.state in BAD]
+    log = {view.name: board.log(board.root / "runs" / view.name / "log.txt") for _, view in bad}
+    labels = outline.labels
+    return [(view, f"{labels.get(run.row) or run.row}, seed {run.seed}", log[view.name]) for run, view in bad]
 
 
 def _more(seen: Seen, columns: str, miniature: Miniature) -> tuple[list[Asked], str]:
@@ -181,14 +119,18 @@ def _over_runs(more: list[Asked], views: Sequence[RunState | None]) -> list[Show
     return [(value, written(value)) for value, (*_, written) in zip(values, more, strict=True)]
 
 
-def _trial(study: Search, state: CellState, seen: Seen, more: list[Asked]) -> TrialView:
+def _trial(study: Search, state: CellState, seen: Seen, more: list[Asked]) -> dict[str, Any]:
+    """A trial: its runs by seed, None for one that nobody has started, its parameters and its scores."""
     now = seen.studies[study.name].runs
     runs = [(run.seed, now[name_of(run)] if name_of(run) in seen.runs else None) for run in state.cell.runs]
     trained = experiment_of(runs[0][1].experiment) if runs[0][1] else None
     shown = [_typed_value(trained, study, p.name) if trained else (NOTHING, NOTHING) for p in study.space]
     done = state.state == "done" and len(state.values) == len(study.objectives)
     scores: list[float | None] = list(state.values) if done else [None] * len(study.objectives)
-    return TrialView(state.cell.row, runs, shown, scores, _over_runs(more, [view for _, view in runs]))
+    there = {view.state if view else "waiting" for _, view in runs}
+    trial = {"name": state.cell.row, "runs": runs, "view": runs[0][1], "parameters": shown, "scores": scores}
+    trial |= {"state": next(word for word in STATES if word in there)}
+    return trial | {"more": _over_runs(more, [view for _, view in runs])}
 
 
 def _typed_value(trained: Experiment, study: Search, key: str) -> Shown:
@@ -196,15 +138,16 @@ def _typed_value(trained: Experiment, study: Search, key: str) -> Shown:
     return exact, f"{exact:.4g}" if isinstance(exact, float) else typed_and_trained(typed, exact)
 
 
-def mean_of(cells: list[tuple[int, RunState | None]], metric: Metric) -> Mean:
+def _mean(cells: list[tuple[int, RunState | None]], metric: Metric) -> dict[str, Any]:
+    """Over the finished runs of a row, none of which diverged, the standard deviation in print, or what to say."""
     finished = [view for _, view in cells if view is not None and view.state == "finished"]
     values = [value for view in finished if (value := view.score(metric)) is not None]
     if lost := sum(view.diverged for view in finished):
-        return Mean(None, "", f"diverged ({lost} of {len(finished)})")
+        return {"mean": None, "spread": "", "instead": f"diverged ({lost} of {len(finished)})"}
     if not values:
-        return Mean(None, "")
+        return {"mean": None, "spread": "", "instead": NOTHING}
     sd = metric.sd(values)
-    return Mean(metric.mean(values), "" if sd is None else metric.spread(sd))
+    return {"mean": metric.mean(values), "spread": "" if sd is None else metric.spread(sd)}
 
 
 def _difference(ppl: float | None, base: float | None) -> float | None:
@@ -213,7 +156,7 @@ def _difference(ppl: float | None, base: float | None) -> float | None:
     return PPL.in_units(PPL.transform(ppl) - PPL.transform(base))
 
 
-def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, Chart]:
+def _charts(outline: Outline, seen: Seen, trials: list[dict[str, Any]]) -> dict[str, Chart]:
     if outline.study is None:
         return {}
     table = isinstance(outline.study, Ablation)
@@ -260,22 +203,22 @@ def _row_curves(outline: Outline, seen: Seen) -> list[Curve]:
     return found
 
 
-def _trial_curves(outline: Outline, trials: list[TrialView], seen: Seen) -> list[Curve]:
+def _trial_curves(outline: Outline, trials: list[dict[str, Any]], seen: Seen) -> list[Curve]:
     """The mean of each trial's runs, the best trial in front."""
     best = seen.studies[outline.name].best
     found = []
     for trial in trials:
-        curves = [list(view.curve) for _, view in trial.runs if view is not None and view.curve]
-        if curves and (mean := mean_curve(trial.name, 4, curves, PPL.mean)).points:
-            won = best is not None and trial.name == best.row
-            found.append(replace(mean, hollow=trial.state == "stopped early", rest=not won, band=()))
+        curves = [list(view.curve) for _, view in trial["runs"] if view is not None and view.curve]
+        if curves and (mean := mean_curve(trial["name"], 4, curves, PPL.mean)).points:
+            won = best is not None and trial["name"] == best.row
+            found.append(replace(mean, hollow=trial["state"] == "stopped early", rest=not won, band=()))
     return sorted(found, key=lambda curve: not curve.rest)
 
 
-def _history(study: Search, trials: list[TrialView]) -> list[Curve]:
+def _history(study: Search, trials: list[dict[str, Any]]) -> list[Curve]:
     """Values of the first objective by trial, the best so far, and, of dev perplexity, where the stopped ones stood."""
     more = study.directions[0] == "maximize"
-    points = [(float(i), trial.scores[0]) for i, trial in enumerate(trials) if trial.scores[0] is not None]
+    points = [(float(i), trial["scores"][0]) for i, trial in enumerate(trials)]
     known = [(x, value) for x, value in points if value is not None and math.isfinite(value)]
     if not known:
         return []
@@ -284,7 +227,7 @@ def _history(study: Search, trials: list[TrialView]) -> list[Curve]:
         best = max(best, value) if more else min(best, value)
         line.append((x, best))
     of_ppl = next(iter(study.objectives)) == "dev/ppl"
-    ends = [(float(i), t.view.ppl) for i, t in enumerate(trials) if t.state == "stopped early" and t.view and of_ppl]
+    ends = [(float(i), t["view"].ppl) for i, t in enumerate(trials) if t["state"] == "stopped early" and of_ppl]
     stopped = [(x, value) for x, value in ends if value is not None and math.isfinite(value)]
     early = [Curve("stopped early", stopped, 0, hollow=True)] * bool(stopped)
     return [*early, Curve("trials", known, 3), Curve("best", line, 4, line=True)]

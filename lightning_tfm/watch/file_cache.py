@@ -3,9 +3,9 @@
 import json
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -30,19 +30,12 @@ class Cached(Generic[Content]):
     """What `read` made of a file, until the file changes; for the `most` that were requested last."""
 
     def __init__(self, read: Callable[[Path], Content], most: int = 100_000) -> None:
-        self._read, self._most = read, most
-        self._known: OrderedDict[Path, tuple[Stamp, Content]] = OrderedDict()
+        self._read = lru_cache(most)(lambda path, stamped: read(path))
 
     def __call__(self, path: Path) -> Content:
-        # the stamp comes first: a file that changes while being read is read again
-        now = stamp(path)
-        entry = self._known.get(path)
-        if entry is None or entry[0] != now:
-            entry = self._known[path] = (now, self._read(path))
-        self._known.move_to_end(path)
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
-        return entry[1]
+        return self._read(
+            path, stamp(path)
+        )  # the stamp comes first: a file that changes while being read is read again
 
 
 class Lines:

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from lightning_tfm.dashboard.app import Dashboard
+from lightning_tfm.dashboard.app import Dashboard, listen, server
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.dashboard.serve import listen, server
 from lightning_tfm.study.study_file import save
 from lightning_tfm.watch.run_cache import cache_file
 from lightning_tfm.watch.run_state import STATES
@@ -70,8 +69,8 @@ def serve() -> Iterator[Callable[..., Served]]:
     running = []
 
     def started(root: Path, texts: bool = True, token: str = "") -> Served:
-        own, board = listen(0), Board(root, every=0, cache=cache_file(root))
-        answering = server(Dashboard(board, texts).app(token))
+        own, board = listen(0), Board(root, every=0, cache=cache_file(root), texts=texts)
+        answering = server(Dashboard(board).app(token))
         own.listen()
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [own]}, daemon=True)
         thread.start()

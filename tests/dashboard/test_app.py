@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.dashboard.serve import HOST
+from lightning_tfm.dashboard.app import HOST
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study_file import save
 from tests.helpers.studies import Folder, own_row

@@ -8,13 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_tfm.dashboard import index_page
+from lightning_tfm.dashboard import curves_page, diff_page, index_page, run_page, study_page
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.dashboard.curves_page import CurvesPages
-from lightning_tfm.dashboard.diff_page import DiffPages
-from lightning_tfm.dashboard.page import Frame
-from lightning_tfm.dashboard.run_page import RunPages
-from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.errors import UserError
 from lightning_tfm.results import load_study
 from lightning_tfm.runs.folder import GRACE, RunFolder
@@ -91,8 +86,8 @@ def test_an_absurd_number_is_damage_that_the_pages_name(made, value):
         (folder.path / name).write_text(json.dumps(plain | {key: value}))
         board = Board(made.root, every=0)
         seen = board.look()
-        index_page.page(Frame(made.root), seen, index_page.ALL)
-        RunPages(board).page(seen, folder.path.name)
+        index_page.page(made.root, seen, index_page.ALL)
+        run_page.page(board, seen, folder.path.name)
         words = seen.runs[folder.path.name].words
         assert name != "progress.json" or f"progress.json: its record is malformed: {key}=" in words
         (folder.path / name).write_text(json.dumps(plain))
@@ -187,18 +182,17 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     board = Board(made.root, every=0)
     seen = board.look()
     assert seen.studies["pieces"].best is None and seen.studies["table"].best is not None
-    page = StudyPages(made.root).page(seen, "pieces")
-    assert [row.against is None for row in page.data["rows"]] == [True, False, True]
-    assert page.data["rows"][2].ppl.mean is not None
+    page = study_page.page(Board(made.root), seen, "pieces")
+    assert [row["against"] is None for row in page.data["rows"]] == [True, False, True]
+    assert page.data["rows"][2]["ppl"]["mean"] is not None
     assert [curve.name for curve in page.charts["chart-dev"].curves] == ["base", "one head"]
     assert "without rows that have another vocabulary" in page.charts["chart-dev"].note
     names = [cell.training_hash[:16] for cell in study.cells()]
-    differ = DiffPages(made.root, RunPages(board))
-    scores = dict(differ.page(seen, names).data["scores"])
+    scores = dict(diff_page.page(board, seen, names).data["scores"])
     assert ["(" in text for text in scores["dev PPL"]] == [False, True, False]
     assert ["(" in text for text in scores["dev BLEU"]] == [False, True, True]
     rescore(made.root / "runs" / names[1] / "result.json", signature="nrefs:1|tok:zh")
-    scores = dict(differ.page(seen, names).data["scores"])
+    scores = dict(diff_page.page(board, seen, names).data["scores"])
     assert ["(" in text for text in scores["dev BLEU"]] == [False, False, True]
 
 
@@ -234,10 +228,10 @@ def test_a_run_of_two_studies_has_in_each_the_score_on_its_dev_text_or_none(made
     assert {line["run"]: line["ppl"] for line in queried(made, "one")} == own
     assert {*own.values()}.isdisjoint({77.0, None})
 
-    pages = CurvesPages(RunPages(Board(made.root, every=0)))
-    assert len(pages.page(seen, QUERY.format("one"), "", "dev_ppl").charts["chart-curves"].curves) == 4
-    assert not pages.page(seen, QUERY.format("two"), "", "dev_ppl").charts, "curves on the text of one"
-    assert "chart-dev" not in StudyPages(made.root).page(seen, "two").charts
+    board = Board(made.root, every=0)
+    assert len(curves_page.page(board, seen, QUERY.format("one"), "", "dev_ppl").charts["chart-curves"].curves) == 4
+    assert not curves_page.page(board, seen, QUERY.format("two"), "", "dev_ppl").charts, "curves on the text of one"
+    assert "chart-dev" not in study_page.page(Board(made.root), seen, "two").charts
     view = seen.studies["two"].runs[folders[0].path.name]
     assert (view.ppl, view.best_ppl, view.curve) == (77.0, None, ())
 
@@ -262,9 +256,9 @@ def test_a_run_in_training_of_two_studies_has_a_perplexity_where_its_dev_text_is
     one, two = (seen.studies[name].runs[running.path.name] for name in ("one", "two"))
     assert (one.ppl, one.best_ppl) == (last[-1], min(last)) and one.curve
     assert (two.ppl, two.best_ppl, two.curve) == (None, None, ()) and two.loss == one.loss
-    pages = CurvesPages(RunPages(Board(made.root, every=0)))
-    assert len(pages.page(seen, QUERY.format("one"), "", "dev_ppl").charts["chart-curves"].curves) == 2
-    assert not pages.page(seen, QUERY.format("two"), "", "dev_ppl").charts
+    board = Board(made.root, every=0)
+    assert len(curves_page.page(board, seen, QUERY.format("one"), "", "dev_ppl").charts["chart-curves"].curves) == 2
+    assert not curves_page.page(board, seen, QUERY.format("two"), "", "dev_ppl").charts
     for name, ppl in (("one", last[-1]), ("two", None)):
         assert {line["run"]: line["ppl"] for line in queried(made, name)}[running.path.name] == ppl
 
@@ -309,7 +303,7 @@ def test_a_search_counts_the_trials_that_are_still_to_come(made):
     assert view.total == 10 and view.counts == counts(finished=1, running=1, waiting=1) | {"stopped early": 1}
     assert view.coming == 6 and view.state == "running"
     assert view.best is not None and view.best.row == "t0000"
-    charts = StudyPages(made.root).page(board.look(), "search").charts
+    charts = study_page.page(Board(made.root), board.look(), "search").charts
     stood = {curve.name: curve.hollow for curve in charts["chart-history"].curves}
     assert stood == {"stopped early": True, "trials": False, "best": False}
     assert {c.name for c in charts["chart-dev"].curves if c.hollow} == {"t0001"}
@@ -329,8 +323,8 @@ def test_a_search_of_several_seeds_counts_trials_and_ranks_means(made):
     assert view.total == 3 and view.counts == counts(finished=1, running=1, waiting=1)
     found = [one.ppl for one in seen.runs.values() if one.state == "finished"]
     assert view.best == Best("t0000", None, "dev/ppl", pytest.approx(sum(found) / 2))
-    page = StudyPages(made.root).page(seen, "search")
-    assert [(trial.name, trial.state, len(trial.runs)) for trial in page.data["trials"][1:]] == [
+    page = study_page.page(Board(made.root), seen, "search")
+    assert [(trial["name"], trial["state"], len(trial["runs"])) for trial in page.data["trials"][1:]] == [
         ("t0000", "finished", 2),
         ("t0001", "running", 2),
     ]
@@ -353,7 +347,7 @@ def test_runs_that_did_not_finish_have_their_row_s_plain_name_and_a_study_its_ow
     again = replace(study.rows[1], name="again")  # a second cell of the same run
     made.fill(save(replace(study, rows=[*study.rows, again]), made.root), ["failed"])
     seen = Board(made.root, every=0).look()
-    assert StudyPages(made.root).page(seen, "table").data["failures"][1][1] == "one head, seed 1"
+    assert study_page.page(Board(made.root), seen, "table").data["failures"][1][1] == "one head, seed 1"
     assert index_page.runs(seen, index_page.ALL).count("<bdi>table</bdi>, <bdi>table</bdi>") == 0
 
 

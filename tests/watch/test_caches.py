@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.dashboard import serve
+from lightning_tfm.dashboard import app as dashboard_app
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.study.study_file import file_of
@@ -240,7 +240,7 @@ def test_a_run_that_is_gone_leaves_the_file(made, tmp_path):
 
 def test_the_dashboard_keeps_it_outside_the_results_and_says_where_it_cannot(made, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(serve, "serve", lambda app, port, say: Dashboard.index(app.state.dashboard))
+    monkeypatch.setattr(dashboard_app, "serve", lambda app, port, say: Dashboard.index(app.state.dashboard))
     monkeypatch.setattr(Dashboard, "app", lambda self, token: SimpleNamespace(state=SimpleNamespace(dashboard=self)))
     before = sorted(made.root.rglob("*"))
     assert main(["dashboard", "--out", str(made.root), "--port", "0"]) == 0

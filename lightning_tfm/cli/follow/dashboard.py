@@ -31,13 +31,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def show(root: Path, port: int, path: str, texts: bool = True, token: str = "") -> int:
     """Serve the results folder until Ctrl-C, and name the address of the page `path`. Raises UserError."""
-    from lightning_tfm.dashboard.app import Dashboard
+    from lightning_tfm.dashboard.app import Dashboard, serve
     from lightning_tfm.dashboard.board import Board
-    from lightning_tfm.dashboard.serve import serve
     from lightning_tfm.watch.run_cache import cache_file
 
-    board = Board(root, cache=cache_file(root))
-    dashboard = Dashboard(board, texts)
+    board = Board(root, cache=cache_file(root), texts=texts)
+    dashboard = Dashboard(board)
 
     def read() -> None:  # thousands of runs before one has clicked
         dashboard.index()
