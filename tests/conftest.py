@@ -35,6 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "tests/system/" not in item.nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a fifth of the time most tests wait for processes of their own."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """LIGHTNING_TFM_SKIPPED names a file for what was skipped; `pytest @FILE` runs it where more is installed."""
     if "LIGHTNING_TFM_SKIPPED" in os.environ:

@@ -100,7 +100,13 @@ def heads() -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("file", "line"), heads())
+# two scales by ratios: their texts are made to be counted, which takes ten seconds
+LONG = {("ladder.yaml", "lightning-tfm sweep sweeps/ladder.yaml --seeds 71-73")}
+
+
+@pytest.mark.parametrize(
+    ("file", "line"), [pytest.param(*head, marks=[pytest.mark.long] * (head in LONG)) for head in heads()]
+)
 def test_command_in_the_head_of_a_file(file, line):
     check_mentioned(line)
     if line.startswith(("lightning-tfm fit", "lightning-tfm sweep", "lightning-tfm tune")):

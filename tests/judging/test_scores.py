@@ -4,8 +4,6 @@ import csv
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -238,33 +236,17 @@ def test_a_metric_called_seed_does_not_rename_the_run(tmp_path):
         lightning_tfm.Scores(path, row=" ", seed=1)
 
 
-WRITER = """
-import sys
-from types import SimpleNamespace
-from lightning_tfm import Scores
-path, seed = sys.argv[1:]
-for turn in range(5):
-    values = {"callback_metrics": {"acc": turn}, "is_global_zero": True}
-    trainer = SimpleNamespace(interrupted=False, fast_dev_run=False, **values)
-    Scores(path, row="a", seed=int(seed)).on_fit_end(trainer, None)
-"""
-
-FORKED = """
-import os
-for seed in range(16):
-    if os.fork() == 0:
-        sys.argv[2] = str(seed)
-        break
-else:
-    [os.wait() for _ in range(16)]
-    sys.exit()
-"""
-
-
-def test_sixteen_processes_lose_no_line(tmp_path):
+def test_sixteen_processes_lose_no_line(tmp_path, forks):
     path = tmp_path / "scores.csv"
-    program = WRITER.replace("path, seed =", FORKED + "path, seed =")
-    subprocess.run([sys.executable, "-c", program, str(path), "0"], check=True, env=os.environ)
+
+    def write(seed: int) -> None:
+        for turn in range(5):
+            values = {"callback_metrics": {"acc": turn}, "is_global_zero": True}
+            trainer = SimpleNamespace(interrupted=False, fast_dev_run=False, **values)
+            lightning_tfm.Scores(path, row="a", seed=seed).on_fit_end(trainer, None)
+
+    writers = [forks.start(lambda seed=seed: write(seed)) for seed in range(16)]
+    assert [forks.join(pid) for pid in writers] == [0] * 16
     assert sorted(int(x["seed"]) for x in lines(path)) == list(range(16))
     assert {x["acc"] for x in lines(path)} == {"4.0"}
 
