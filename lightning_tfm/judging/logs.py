@@ -51,7 +51,6 @@ def _versions(
             if aim.name in best:  # NaN last
                 values.sort(key=lambda x: (x == x, x * aim.side))
             record[aim.name] = values[-1] if values else None
-            notes += [f"{name}: has no {aim.name} yet"] * (not values)
         yield name, record
 
 

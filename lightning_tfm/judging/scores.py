@@ -115,6 +115,7 @@ def scores_of(
     """Of (place, record). Raises UserError."""
     scores, long, columns = Scores(source), False, set[Any]()
     places: dict[tuple[str, str, str], str] = {}
+    empty: dict[tuple[str, str], list[str]] = {}
     for place, record in lines:
         where, long = f"{source}, {place}", "metric" in record and "value" in record
         name, of_seed = label(record, row, "row", where), label(record, seed, "seed", where)
@@ -130,6 +131,7 @@ def scores_of(
         for aim in [aim for aim in aims if aim.name in named] if long else aims:
             value = number(record.get("value" if long else aim.name), aim, where)
             if value is None:
+                empty.setdefault((name, aim.name), []).append(of_seed)
                 continue
             if before := places.get((name, of_seed, aim.name)):
                 raise UserError(
@@ -143,6 +145,8 @@ def scores_of(
             raise UserError(f"{source}: no {'metric' if long else 'column'} '{aim.name}': {nearest(aim.name, valid)}")
     if not places:
         raise UserError(f"{source}: no run has a number in {' or '.join(aim.name for aim in aims) or 'it'}")
+    for (name, metric), seeds in empty.items():
+        scores.notes.append(f"{name}: seed {', '.join(in_order(seeds))} without {metric}; used as it is")
     return scores
 
 

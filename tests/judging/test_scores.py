@@ -107,6 +107,11 @@ def test_a_seed_that_one_row_lacks_is_named(tmp_path):
     assert read_scores(written(tmp_path, HEAD + "\n".join(lines)), ACC).missing() == ["b: no seed 2; used as it is"]
 
 
+def test_an_empty_cell_is_named_though_no_other_row_has_its_seed(tmp_path):
+    scores = read_scores(written(tmp_path, HEAD + "base,1,1\nb,1,2\nb,3,\nb,2,\n"), ACC)
+    assert scores.notes == ["b: seed 2, 3 without acc; used as it is"] and scores.of("b", "acc") == {"1": 2.0}
+
+
 def test_more_lines_than_are_read_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(scores, "MOST", 3)
     lines = [f"base,{seed},0.5\n" for seed in range(4)]
@@ -303,7 +308,7 @@ def test_runs_that_are_still_written_are_left_out_and_named(tmp_path):
     logs(tmp_path, {"version_1": ("variant: a\nseed: 2\n", ["0.1"])}, age=0)
     found = read_logs(tmp_path, VAL_ACC, "hparams.variant", "hparams.seed", [])
     assert list(found.of("a", "val_acc")) == ["1"]
-    assert "version_2: has no val_acc yet" in found.notes
+    assert "a: seed 3 without val_acc; used as it is" in found.notes
     assert "version_1: left out, as it was written to within a minute" in found.notes
 
 
