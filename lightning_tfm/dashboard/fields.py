@@ -130,7 +130,7 @@ def over_runs(field: Field, runs: Iterable[RunState]) -> Any:
 
 def as_column(field: Field, miniature: Miniature) -> tuple[str, str, Callable[[Any], str]]:
     """Its head, what it is, and how a value is written: as in the report's tables, where it is a column of these."""
-    from lightning_tfm.report.tables.extra_columns import FACTS  # with numpy: only for those who ask for a column
+    from lightning_tfm.report.tables.columns import FACTS  # with numpy: only for those who ask for a column
 
     fact = next((fact for fact in FACTS if fact.name == field.name and not fact.interval), None)
     head, about, written = (

@@ -1,6 +1,6 @@
 """Records to tables, statistics and pages. Which file belongs to which theme:
 
-records to cells     records, row, summary, build_summary, study_report
+records to cells     records, summary, build_summary, study_report
 what is found        analysis
 statistics           significance, sequential, selection_error
 formats              blocks, serialize

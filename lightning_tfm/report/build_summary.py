@@ -19,13 +19,12 @@ from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.analyses.compute_multiplier import with_worth
 from lightning_tfm.report.blocks import NOTHING
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import Difference, Percent, Scores, SummaryRow
 from lightning_tfm.report.sequential import evidence_over_looks
 from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.significance import Key, row_evidence
 from lightning_tfm.report.stats.evidence import Evidence, untested_evidence
 from lightning_tfm.report.stats.statistics import ALPHA
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Difference, Percent, Scores, Summary, SummaryRow
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording import claims, verdict
 from lightning_tfm.report.wording.outlier_seeds import outlier_seeds

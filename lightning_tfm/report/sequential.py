@@ -18,9 +18,8 @@ favourable level, is below `HOPELESS`. Closing rows early can only make findings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.stats.evidence import Evidence
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.wording.verdict_words import OPEN, Verdict
 from lightning_tfm.study.sequential import Course
 

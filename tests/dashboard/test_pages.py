@@ -18,7 +18,7 @@ from lightning_tfm.dashboard.fields import fields
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.queue.rows import hide
 from lightning_tfm.report.study_report import make
-from lightning_tfm.report.tables import extra_columns
+from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording.verdict_words import WORDS
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.space import Parameter
@@ -147,8 +147,8 @@ def test_a_study_s_table_has_any_field_as_a_column_in_the_words_of_the_report_s(
     folder.fill(folder.table("table", ["base", "A-h1"], seeds=[1, 2]))
     search = folder.search("search", 3)
     folder.trial(search, 0, "finished", training__lr_factor=0.7)
-    wasted = extra_columns.Fact("padding", "wasted", "of all cells", "{:.0%}".format)
-    monkeypatch.setattr(extra_columns, "FACTS", [*extra_columns.FACTS, wasted])
+    wasted = columns.Fact("padding", "wasted", "of all cells", "{:.0%}".format)
+    monkeypatch.setattr(columns, "FACTS", [*columns.FACTS, wasted])
     for result in tmp_path.glob("runs/*/result.json"):
         result.write_text(json.dumps(json.loads(result.read_text()) | {"padding": 0.125, "flops": 3 * 10**11}))
     served = serve(tmp_path)

@@ -38,9 +38,8 @@ from lightning_tfm.data.prepare import prepare
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.queue.prepare_data_rows import rows_data
 from lightning_tfm.report.records import Cells, FilledCell, matching_cells
-from lightning_tfm.report.row import Difference, Scores, SummaryRow
 from lightning_tfm.report.stats.evidence import NUMBERS, Evidence
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Difference, Scores, Summary, SummaryRow
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.record import (

@@ -13,7 +13,7 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.pages.provenance import beside
-from lightning_tfm.report.searches import figures, search_page
+from lightning_tfm.report.searches import figures, search_report
 from lightning_tfm.report.searches.search_report import make
 from lightning_tfm.study.trials import best
 from tests.helpers.studies import BASE, write_search
@@ -94,10 +94,10 @@ def test_every_curve_that_is_here_is_drawn_from_the_frame_on_and_stopped_ones_en
 def test_a_page_of_many_trials_is_small_and_shows_the_best_of_too_many(root, monkeypatch):
     report = make("found", root).summary
     many = [replace(t, trial=f"{t.trial}-{i}") for i in range(25) for t in report.trials]
-    whole = search_page.page(replace(report, trials=many))
+    whole = search_report.page(replace(report, trials=many))
     assert len(whole.encode()) < 2_000_000 and whole.count("<tr data-verdicts") == 1000
-    monkeypatch.setattr(search_page, "MOST", 12)
-    page = search_page.page(report)
+    monkeypatch.setattr(search_report, "MOST", 12)
+    page = search_report.page(report)
     shown = re.findall(r'<tr data-verdicts="\w+" data-trial="(t\d+)"', page)
     rest = sorted((t.values["dev/ppl"], t.trial) for t in report.trials if t.values["dev/ppl"] is not None)
     rest = [name for _, name in rest if name not in report.best]
@@ -118,7 +118,7 @@ def test_the_lead_says_the_best_trial_with_its_values_then_its_gain(root):
     report = make("found", root).summary
     trial = next(t for t in report.trials if t.values["dev/ppl"] is not None)
     gains = [f"{trial.trial}: dev/ppl 0.7 (41.2%) better than base's 1.7", "no trial beats base"]
-    shown = search_page.page(replace(report, best=[trial.trial], gains=gains))
+    shown = search_report.page(replace(report, best=[trial.trial], gains=gains))
     lead = html.unescape(shown.split('class="headline"')[1].split("</div>")[0])
     assert f"Best is {trial.trial}: dev perplexity {trial.values['dev/ppl']:.4g}, " in lead
     assert "Gain: dev/ppl 0.7 (41.2%) better than base's 1.7." in lead and "No trial beats base." in lead

@@ -15,16 +15,17 @@ import pandas as pd
 
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import p_value, plural
-from lightning_tfm.report.across.long_table import Studies, runs_of
-from lightning_tfm.report.across.wording import (
+from lightning_tfm.report.across.long_table import (
     DIFFERENCE,
     ROW,
     VERDICT,
     P,
+    Studies,
     finding,
     interval,
     narrow,
     records,
+    runs_of,
     seeds_missing,
     signed,
     unit,

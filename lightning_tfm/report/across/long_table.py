@@ -1,15 +1,17 @@
 """Several studies as one table, a line for each row, study and metric: what `compare`, `meta-analysis` and `scaling`
-begin with.
+begin with, and the words that they share.
 
 A line holds the row's difference to base as the metric is tested (stats/statistics.py). The rows are those that at
 least two studies have, the first among them, with the same change; all others are named with the reason.
 """
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from textwrap import wrap
 from typing import Any
 
 import pandas as pd
@@ -17,13 +19,17 @@ import pandas as pd
 from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, WORD
-from lightning_tfm.plural_words import listed
-from lightning_tfm.report.blocks import Cell
-from lightning_tfm.report.charts.forest import Entry, Line
-from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.plural_words import interval as ends
+from lightning_tfm.plural_words import listed, plural
+from lightning_tfm.plural_words import signed as with_sign
+from lightning_tfm.report.blocks import NOTHING, Cell, Column
+from lightning_tfm.report.charts.forest import Entry, Line, clause, in_two_lines
+from lightning_tfm.report.serialize import rounded
+from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.study_report import Report
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.report.tables.columns import name_cell
+from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import differences
 from lightning_tfm.study.study import HIDDEN, Ablation
@@ -207,3 +213,83 @@ def runs_of(report: Report, row: str = "") -> frozenset[str]:
     """The first 16 digits of the runs of a row, by default of all."""
     names, filled = {row, row.removesuffix(HIDDEN)}, report.cells.filled.values()
     return frozenset(cell.record.training_hash[:16] for cell in filled if not row or cell.row in names)
+
+
+ROW, P, VERDICT = Column("row", words=True), Column("p (BH)", lines="p\n(BH)"), Column("verdict", words=True)
+DIFFERENCE = Column("difference", lines="differ-\nence")
+NO_INFORMATION = "no information"
+TIMES, POINTS = 10, 100
+"""an interval says nothing that reaches beyond so many times base's score or below its so manieth part; of what is not
+tested as a logarithm, beyond so many points"""
+
+
+def signed(metric: str, value: float) -> str:
+    """A difference with its sign, in percent without the sign of percent; a dash for NaN."""
+    return (
+        NOTHING if math.isnan(value) else with_sign(METRICS[metric].in_units(value), METRICS[metric].difference_digits)
+    )
+
+
+def informative(metric: str, low: float, high: float) -> bool:
+    """Whether an interval as tested says anything."""
+    return max(-low, high) < (math.log(TIMES) if METRICS[metric].log else POINTS)
+
+
+def interval(metric: str, low: float, high: float) -> str:
+    """[lower, upper]; empty where there is none."""
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return ends(low, high, lambda end: signed(metric, end)) if informative(metric, low, high) else NO_INFORMATION
+
+
+def unit(metric: str) -> str:
+    """Of a table of differences."""
+    return f"dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}"
+
+
+def verdict_cell(verdict: str) -> Cell:
+    """A word with its mark, or why there is none."""
+    return Cell(verdict, word=verdict if verdict in WORDS else "")
+
+
+def narrow(head: str) -> str:
+    """A name over a column of numbers, in lines."""
+    return "\n".join(wrap(head, 9, break_long_words=True))
+
+
+def records(lines: pd.DataFrame) -> list[dict[str, Any]]:
+    """For JSON and CSV, each number at ten significant digits, None for NaN."""
+    return [rounded(dict(zip(lines.columns, line, strict=True))) for line in lines.itertuples(index=False)]
+
+
+def finding(changes: pd.DataFrame, studies: Studies, first: str, other: str) -> tuple[str, str]:
+    """(which rows' differences to base change most from one study to the other, in a sentence; how many do what).
+
+    `changes`: row, difference (of the two) and verdict, in the metric that decides.
+    """
+    both = changes[changes.difference.notna()]
+    if both.empty:
+        return f"Nothing in {other} can be compared with {first}.", ""
+    both = both.reindex(both.difference.abs().sort_values(ascending=False, kind="stable").index)
+    rows = {word: [studies.called(row) for row in both[both.verdict == word].row] for word in Shift}
+    tested, every = sum(map(len, rows.values())), list(map(studies.called, both.row))
+
+    def sentence(most: int) -> str:
+        if not tested:
+            ways = ("differs", "differ")
+            return f"{clause(every[:most], len(every), ways)} between {first} and {other}, but nothing is tested."
+        parts = [clause(rows[word][:most], len(rows[word]), word.clause) for word in Shift if word.found and rows[word]]
+        if not parts:
+            return f"No change is shown to do more or less in {other} than in {first}."
+        return "; ".join(parts) + f" from {first} to {other}."
+
+    counts = [f"{len(of)} {word.clause[len(of) > 1]}" for word, of in rows.items() if of]
+    return in_two_lines(sentence), f"Of {plural(tested, 'change')} {'; '.join(counts)}." if tested else ""
+
+
+def seeds_missing(changes: pd.DataFrame, first: str, other: str) -> str:
+    """Which of two studies has too few seeds for a test, in a sentence; empty where none has."""
+    untested = changes[changes.verdict == Verdict.UNTESTABLE]
+    few = {study: int(n.max()) for study, n in ((first, untested.n_1), (other, untested.n)) if (n < LEAST).any()}
+    listed = " and ".join(f"{study} has {n}" for study, n in few.items())
+    return f"A verdict takes {LEAST} seeds in each; {listed}." if few else ""

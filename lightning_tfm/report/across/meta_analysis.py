@@ -28,12 +28,13 @@ from scipy.optimize import brentq
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import p_value, plural
-from lightning_tfm.report.across.long_table import Studies, by_name
-from lightning_tfm.report.across.wording import (
+from lightning_tfm.report.across.long_table import (
     DIFFERENCE,
     ROW,
     VERDICT,
     P,
+    Studies,
+    by_name,
     informative,
     interval,
     records,

@@ -33,10 +33,12 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL
 from lightning_tfm.plural_words import MINUS, p_value, plural
 from lightning_tfm.report.across.comparison import changes_between
-from lightning_tfm.report.across.long_table import Studies, by_name, family
-from lightning_tfm.report.across.wording import (
+from lightning_tfm.report.across.long_table import (
     ROW,
     P,
+    Studies,
+    by_name,
+    family,
     finding,
     interval,
     narrow,
@@ -54,8 +56,7 @@ from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.stats.statistics import t_isf
 from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables.columns import SIZES
-from lightning_tfm.report.tables.extra_columns import millions
+from lightning_tfm.report.tables.columns import SIZES, millions
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 from lightning_tfm.study.ratios import FOLLOW
 from lightning_tfm.study.study import HIDDEN

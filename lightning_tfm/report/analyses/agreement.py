@@ -27,10 +27,9 @@ from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Notes, Se
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both
 from lightning_tfm.report.charts.curves import QUARTERS, SHARE
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.serialize import BY_METRIC
 from lightning_tfm.report.stats.statistics import left_out_error, rank_correlation
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.yaml_files import shipped_folder
 

@@ -31,8 +31,7 @@ import numpy as np
 from lightning_tfm.plural_words import signed
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import Multiplier, SummaryRow
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Multiplier, Summary, SummaryRow
 from lightning_tfm.study.cell import SOLVE
 from lightning_tfm.study.study import Ablation
 

@@ -34,10 +34,9 @@ from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Series,
 from lightning_tfm.report.charts.forest import Entry, Forest, Line
 from lightning_tfm.report.charts.study_forest import AXES, axis_of
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import PLAIN
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import corrected_p_values
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import PLAIN, Summary
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.study import Ablation
 

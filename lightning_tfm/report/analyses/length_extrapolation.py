@@ -20,8 +20,7 @@ from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, N
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both
 from lightning_tfm.report.charts.panels import BASE, row_classes, short_names
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import Interval, SummaryRow
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Interval, Summary, SummaryRow
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording.verdict_words import OPEN, Verdict
 

@@ -39,7 +39,6 @@ import numpy as np
 
 from lightning_tfm.registry import SCHEMES
 from lightning_tfm.report.records import Cells, FilledCell, commonest, read_columns
-from lightning_tfm.report.row import Interval, Spread
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.resampling import resamples
 from lightning_tfm.report.stats.statistics import (
@@ -52,6 +51,7 @@ from lightning_tfm.report.stats.statistics import (
     prior_df,
     sentence_noise,
 )
+from lightning_tfm.report.summary import Interval, Spread
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.record import LengthClass, Missing, Score, read_score
 from lightning_tfm.schema import OPTIONAL

@@ -12,9 +12,8 @@ from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Rule, S
 from lightning_tfm.report.charts.panels import row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import SummaryRow
-from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.tables.extra_columns import FACTS, Fact
+from lightning_tfm.report.summary import Summary, SummaryRow
+from lightning_tfm.report.tables.columns import FACTS, Fact
 
 
 def find(cells: Cells, report: Summary) -> list[Fact]:

@@ -12,8 +12,7 @@ from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, T
 from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Series, draw
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import Spread
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Spread, Summary
 from lightning_tfm.report.tables.columns import name_cell, row_labels
 
 KINDS = ("encoder", "decoder", "cross")

@@ -13,8 +13,7 @@ from lightning_tfm.report.charts.forest import Forest
 from lightning_tfm.report.charts.panels import FEW, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import SummaryRow
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Summary, SummaryRow
 
 NAMED = 40
 """rows whose names stand at their curves' ends"""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.summary import SummaryRow
 
 FEW = 8
 """rows that one picture tells apart by colour"""

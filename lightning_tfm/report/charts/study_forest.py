@@ -5,9 +5,8 @@ from dataclasses import replace
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.charts.forest import BRIEF, Axis, Entry, Forest, Line, finding, tally
-from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.stats.statistics import LEAST
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.report.tables.columns import change_text
 
 AXES = 2

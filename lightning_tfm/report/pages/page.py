@@ -19,8 +19,7 @@ from lightning_tfm.report.pages.document import render
 from lightning_tfm.report.pages.provenance import Link, nowhere
 from lightning_tfm.report.pages.translations import translations
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.row import SummaryRow, nll_metrics
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Summary, SummaryRow, nll_metrics
 from lightning_tfm.report.tables import columns, main_table
 from lightning_tfm.report.tables.paper_table import paper_latex
 from lightning_tfm.report.wording.headline import base_apart, headline, trust

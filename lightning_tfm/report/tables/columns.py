@@ -1,13 +1,13 @@
-"""Which fields are columns of a table: the paper's ten and whatever else a row changes; their heads."""
+"""Which columns a table has beside scores: the paper's ten fields, what else a row changes, numbers of a row."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lightning_tfm.config import Experiment, typed_and_trained
 from lightning_tfm.registry import SCHEMES
 from lightning_tfm.report.blocks import Cell
-from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.summary import SummaryRow
 from lightning_tfm.study.rows import Row
 
 Where = tuple[str, str]
@@ -177,3 +177,83 @@ def change_text(row: SummaryRow) -> str:
         return f"is {row.same_as}: the same runs, no comparison"
     values = ", ".join(f"{name} {cell_text(row, name)}" for name in row.values if name not in row.blank)
     return f"all sizes: {values}" if row.base else values
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that SummaryRow holds, as a column of every view: terminal, Markdown, LaTeX, the page and its chooser,
+    CSV, JSON, W&B's table, and a picture of perplexity against it. With an interval it is three for a program."""
+
+    name: str
+    """of the row's attribute; with blanks its key in CSV and JSON"""
+    label: str
+    """its head"""
+    about: str
+    written: Callable[[Any], str]
+    brief: bool = False
+    """where there is little room, too: in a terminal, in LaTeX, in a table without tests, on the page at first"""
+    axis: str = ""
+    """its label on an axis; empty: perplexity is not drawn against it"""
+    narrow: str = ""
+    """its head where columns are narrow; empty: `label`"""
+    folded: str = ""
+    """the same in a terminal, in lines"""
+    interval: bool = False
+    """an Interval, which people see only where a row has one"""
+
+    @property
+    def head(self) -> str:
+        return self.narrow or self.label
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("_", " ")
+
+    def of(self, row: SummaryRow) -> float | None:
+        return self.data(row)[self.key]
+
+    def data(self, row: SummaryRow) -> dict[str, float | None]:
+        """What a program reads: the number, and the ends of its interval."""
+        number = getattr(row, self.name)
+        if not self.interval:
+            return {self.key: number}
+        ends = {f"{self.key} {end}": getattr(number, end, None) for end in ("lower", "upper")}
+        return {self.key: getattr(number, "estimate", None)} | ends
+
+    def cell(self, row: SummaryRow) -> str:
+        """As it is printed; empty where nobody knows it."""
+        number = getattr(row, self.name)
+        return "" if number is None else self.written(number)
+
+
+def millions(count: float) -> str:
+    """374K, 1.4M, 65.1M."""
+    return f"{count / 1e6:.1f}M" if count >= 1_000_000 else f"{count / 1e3:.0f}K"
+
+
+FACTS = [
+    Fact(
+        "parameters",
+        "parameters",
+        "parameters",
+        millions,
+        brief=True,
+        axis="parameters",
+        narrow="params",
+        folded="par-\nams",
+    ),
+    Fact("flops", "FLOPs", "floating-point operations of one training", "{:.2e}".format, axis="training FLOPs"),
+    Fact("seconds", "seconds", "seconds of one training", "{:,.0f}".format),
+    Fact("worth", "compute", "compute multiplier in steps", str, brief=True, interval=True),
+    Fact("worth_flops", "compute (FLOPs)", "compute multiplier in FLOPs", str, interval=True),
+]
+
+
+def extra_facts(rows: Sequence[SummaryRow]) -> list[Fact]:
+    """Those for people."""
+    return [fact for fact in FACTS if not fact.interval or any(map(fact.cell, rows))]
+
+
+def brief_facts(rows: Sequence[SummaryRow]) -> list[Fact]:
+    """Those for views with little room."""
+    return [fact for fact in extra_facts(rows) if fact.brief]

@@ -13,12 +13,10 @@ from lightning_tfm.report.analyses import row_tuning
 from lightning_tfm.report.analyses.catalog import findings, notes_of_analyses
 from lightning_tfm.report.analyses.compute_multiplier import ANALYSIS as WORTH
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
-from lightning_tfm.report.row import Difference, Scores, SummaryRow, nll_metrics, printed_metrics
 from lightning_tfm.report.stats.power import ABOUT
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Difference, Scores, Summary, SummaryRow, nll_metrics, printed_metrics
 from lightning_tfm.report.tables import columns
-from lightning_tfm.report.tables.columns import COLUMNS
-from lightning_tfm.report.tables.extra_columns import FACTS, Fact, brief_facts, extra_facts
+from lightning_tfm.report.tables.columns import COLUMNS, FACTS, Fact, brief_facts, extra_facts
 from lightning_tfm.report.wording import notes
 from lightning_tfm.report.wording.outlier_seeds import outlier_note
 from lightning_tfm.report.wording.verdict_words import WORDS, Verdict, brief_phrase, phrase

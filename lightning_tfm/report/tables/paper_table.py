@@ -10,10 +10,9 @@ from lightning_tfm.report.analyses import compute_multiplier, factors, row_tunin
 from lightning_tfm.report.analyses.catalog import notes_of_analyses
 from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.render.latex import MOST, Tex, latex, to_table, width
-from lightning_tfm.report.row import SummaryRow
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.report.tables import columns, main_table
-from lightning_tfm.report.tables.extra_columns import brief_facts
+from lightning_tfm.report.tables.columns import brief_facts
 from lightning_tfm.report.wording.notes import common_notes, interim_note, signature_notes
 from lightning_tfm.report.wording.verdict import SCOPE
 from lightning_tfm.report.wording.verdict_words import Verdict

@@ -8,8 +8,7 @@ from lightning_tfm.plural_words import plural
 from lightning_tfm.report.analyses.catalog import findings, notes_of_analyses
 from lightning_tfm.report.blocks import Block, Text
 from lightning_tfm.report.render import text as terminal
-from lightning_tfm.report.row import SummaryRow, nll_metrics, printed_metrics
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Summary, SummaryRow, nll_metrics, printed_metrics
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.report.wording.headline import base_apart, why_untested

@@ -11,7 +11,7 @@ noise 2 to 6 % of rows are marked then at 3 to 8 seeds, not 9 to 15 %, and of se
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.summary import SummaryRow
 
 FAR = 5.0
 LEAST = 3

@@ -44,7 +44,7 @@ from lightning_tfm.report.stats.statistics import ALPHA, Estimate
 from lightning_tfm.report.wording.verdict_words import Verdict
 
 if TYPE_CHECKING:  # a row imports rows files and YAML, which judging a file of scores does without
-    from lightning_tfm.report.row import Interval, SummaryRow
+    from lightning_tfm.report.summary import Interval, SummaryRow
 
 FEWER = "a verdict needs"
 """in the reason why a row is not testable, where seeds are missing"""
@@ -110,7 +110,7 @@ def judge(
 
 
 def _of_a_clear_one(e: Evidence, paper: float, of: Metric, significant: bool, full_size: bool, to: str) -> RowVerdict:
-    from lightning_tfm.report.row import Interval
+    from lightning_tfm.report.summary import Interval
 
     if not (full_size or of.same_unit):
         if not significant:

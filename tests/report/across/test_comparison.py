@@ -14,8 +14,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import MINUS
 from lightning_tfm.queue.rows import hide
 from lightning_tfm.report.across.comparison import changes_between, compare, difference_of
-from lightning_tfm.report.across.long_table import check_same_texts, long_table, metrics_of, why_incomparable
-from lightning_tfm.report.across.wording import interval
+from lightning_tfm.report.across.long_table import check_same_texts, interval, long_table, metrics_of, why_incomparable
 from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
@@ -249,7 +248,7 @@ def test_an_interval_that_says_nothing_is_no_row_of_digits():
 
 
 def test_a_study_with_fewer_seeds_than_a_verdict_needs_has_intervals_alone(tmp_path, monkeypatch):
-    for module in ("stats.statistics", "across.wording"):
+    for module in ("stats.statistics", "across.long_table"):
         monkeypatch.setattr(f"lightning_tfm.report.{module}.LEAST", 5)
     few = Generator(tmp_path, ROWS, [1, 2, 3], "few")
     few.write_all({"A-h1": 0.3})

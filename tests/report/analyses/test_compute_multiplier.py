@@ -11,9 +11,9 @@ import pytest
 
 from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, crossing, mean_curve, multiplier, times
 from lightning_tfm.report.records import read_cells
-from lightning_tfm.report.row import Multiplier
 from lightning_tfm.report.study_report import make, render_table, write_table
-from lightning_tfm.report.tables.extra_columns import FACTS
+from lightning_tfm.report.summary import Multiplier
+from lightning_tfm.report.tables.columns import FACTS
 from lightning_tfm.study.rows import load_rows
 from tests.golden.synthetic import fast
 from tests.helpers.studies import Generator, own_row

@@ -19,8 +19,8 @@ from lightning_tfm.report.analyses.length_extrapolation_statistics import (
 from lightning_tfm.report.blocks import Widest
 from lightning_tfm.report.charts.panels import row_classes
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.row import Interval
 from lightning_tfm.report.study_report import make
+from lightning_tfm.report.summary import Interval
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.sequential import Course, Look, late
 from tests.golden.synthetic import RISES, beyond, write_looks

@@ -22,7 +22,7 @@ from lightning_tfm.report.charts.forest_text import to_text
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import standalone_svg, to_pdf, to_png
 from lightning_tfm.report.render import text as terminal
-from lightning_tfm.report.row import Scores
+from lightning_tfm.report.summary import Scores
 from lightning_tfm.report.wording.verdict_words import Verdict
 from tests.helpers.studies import difference, summary, summary_row
 

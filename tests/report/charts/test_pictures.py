@@ -26,7 +26,7 @@ from lightning_tfm.report.charts.svg import Scale, figure, label, standalone_col
 from lightning_tfm.report.pages import shared, translations
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.study_report import make
-from lightning_tfm.report.tables.extra_columns import FACTS
+from lightning_tfm.report.tables.columns import FACTS
 from lightning_tfm.report.wording.headline import headline
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment

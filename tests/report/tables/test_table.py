@@ -14,9 +14,9 @@ from lightning_tfm.report.build_summary import tabulate
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.row import Difference, Scores, SummaryRow
 from lightning_tfm.report.study_report import make, render_table
-from lightning_tfm.report.tables import columns, extra_columns, of_the_paper
+from lightning_tfm.report.summary import Difference, Scores, SummaryRow
+from lightning_tfm.report.tables import columns, of_the_paper
 from lightning_tfm.report.tables import main_table as table
 from lightning_tfm.report.tables.main_table import table_lines
 from lightning_tfm.report.tables.paper_table import paper_latex
@@ -90,8 +90,8 @@ def table_of(made):
 
 def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study, monkeypatch):
     monkeypatch.setattr(SummaryRow, "body", 7, raising=False)
-    added = extra_columns.Fact("body", "counted", "how many", "{:.0f} of them".format, brief=True)
-    extra_columns.FACTS.append(added)
+    added = columns.Fact("body", "counted", "how many", "{:.0f} of them".format, brief=True)
+    columns.FACTS.append(added)
     try:
         built, report = table_of(study), make("made", study.root)
         views = [render_table(built, "text", 200), render_table(built, "markdown"), paper_latex(built)]
@@ -101,7 +101,7 @@ def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study, monkeypatch):
         assert [view.splitlines()[0].split(",").count("body") for view in csv] == [1, 1]
         assert [line["body"] for line in table_lines(report.summary)] == [7] * len(report.summary.rows)
     finally:
-        extra_columns.FACTS.remove(added)
+        columns.FACTS.remove(added)
 
 
 def test_a_class_of_the_users_is_not_cut_to_three_letters(study):

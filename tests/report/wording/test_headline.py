@@ -13,8 +13,8 @@ from lightning_tfm.report import study_report
 from lightning_tfm.report.analyses.agreement import LastEighth
 from lightning_tfm.report.analyses.factors import Effect, FactorSummary
 from lightning_tfm.report.analyses.training_setup import PAPER, Regime, notes
-from lightning_tfm.report.row import Difference, Percent, Scores
 from lightning_tfm.report.study_report import make
+from lightning_tfm.report.summary import Difference, Percent, Scores
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.report.wording.outlier_seeds import outlier_clauses, outlier_seeds
