@@ -54,7 +54,9 @@ def forest(judgement: Judgement, aims: Sequence[Aim] = ()) -> Forest:
     least = min(sorted(map(abs, estimate.values()))[-DRAWN:], default=0.0)
     counts = {row.n for row in judgement.rows[aims[0].name] if row.row in estimate}
     seeds = plural(counts.pop(), "seed") if len(counts) == 1 else ""
-    title = " ".join(filter(None, [finding(axes, lines, judgement.to), tally(lines, seeds, "the published numbers")]))
+    diverged = [row.row for row in judgement.rows[aims[0].name] if row.diverged]
+    counted = tally(lines, seeds, "the published numbers", diverged)
+    title = " ".join(filter(None, [finding(axes, lines, judgement.to), counted]))
     published = "published" * any(entry.published is not None for entry in by_row[0].values() if entry)
     drawn = [line for line in lines if abs(estimate[line.name]) >= least]
     return Forest(title, SCOPES[judgement.with_items], axes, drawn, seeds, published=published, to=judgement.to)

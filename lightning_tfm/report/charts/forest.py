@@ -254,8 +254,17 @@ def clause(names: Sequence[str], of: int, verbs: tuple[str, str], alone: str = "
     return f"{listed(names)} {verbs[many]}" + " most" * (of > len(names))
 
 
-def tally(lines: Sequence[Line], seeds: str, published: str) -> str:
-    """How many changes go which way, in a sentence; empty where nothing is tested."""
+def tally(lines: Sequence[Line], seeds: str, published: str, diverged: Sequence[str] = ()) -> str:
+    """How many changes go which way, and which ones, without a place in the picture, `diverged`; empty where nothing is
+    tested, and nothing diverged."""
+    counted = _tested_tally(lines, seeds, published)
+    if not diverged:
+        return counted
+    more = [f"{len(diverged) - NAMED} more"] * (len(diverged) > NAMED)
+    return f"{counted} Diverged in some seeds: {listed([*diverged[:NAMED], *more])}.".strip()
+
+
+def _tested_tally(lines: Sequence[Line], seeds: str, published: str) -> str:
     verdicts = [entry.verdict for line in lines if (entry := line.entries[0])]
     verdicts = [verdict for verdict in verdicts if verdict not in ("", Verdict.UNTESTABLE)]
     counts = {word: verdicts.count(word) for word in Verdict if word in verdicts}

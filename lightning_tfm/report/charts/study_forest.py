@@ -32,10 +32,11 @@ def forest_of(report: Summary) -> Forest:
     lines.sort(key=lambda line: _place(line, axes[0].lower_is_better))
     n = sorted({row.n for row in rows if row.n})
     seeds = f"{n[0]} to {n[-1]} seeds" if len(n) > 1 else plural(n[0], "seed") if n else ""
+    diverged = [row.called for row in rows if row.metric(metrics[0].name).mean is None and row.diverged]
     published = "the paper" if any(e and e.published is not None for line in lines for e in line.entries) else ""
     found = Forest(
         finding(axes, lines, report.to),
-        " ".join(filter(None, [tally(lines, seeds, published), _scope(report)])),
+        " ".join(filter(None, [tally(lines, seeds, published, diverged), _scope(report)])),
         axes,
         lines,
         seeds,

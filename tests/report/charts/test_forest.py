@@ -293,3 +293,8 @@ def test_a_scope_does_not_count_one_kind_of_many():
     undecided = [Line(name, [Entry(0.1, -1, 1, "undecided")]) for name in "abc"]
     assert tally(undecided, "5 seeds", "") == "All 3 changes are undecided with 5 seeds."
     assert tally(undecided[:1], "5 seeds", "") == "1 change is undecided with 5 seeds."
+
+
+def test_a_change_that_diverged_has_no_place_in_the_picture_and_is_named():
+    assert tally(LINES[1:2], "", "", ["warm-up 10"]).endswith(". Diverged in some seeds: warm-up 10.")
+    assert tally([], "", "", list("abcde")) == "Diverged in some seeds: a, b, c and 2 more."
