@@ -20,6 +20,8 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import getitem
 from statistics import mean, stdev
 from typing import Any
 
@@ -47,15 +49,6 @@ NAMED = 3
 
 
 @dataclass(frozen=True)
-class Factor:
-    """A field that a study varies."""
-
-    key: str
-    levels: list[str]
-    """the reference level first"""
-
-
-@dataclass(frozen=True)
 class Effect:
     """A main effect or an interaction, as the metric is tested."""
 
@@ -75,23 +68,15 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class HeatMap:
-    """Mean scores over the levels of two fields."""
-
-    first: str
-    second: str
-    metric: str
-    values: list[list[float | None]]
-    """[level of the first][level of the second]; as the metric is printed"""
-
-
-@dataclass(frozen=True)
 class FactorSummary:
     """What each field is worth."""
 
-    factors: list[Factor]
+    factors: list[dict[str, Any]]
+    """key and levels of each field that the study varies, the reference level first"""
     effects: list[Effect]
-    maps: list[HeatMap]
+    maps: list[dict[str, Any]]
+    """of a first and a second field, in a metric: values [level of the first][level of the second], mean over the other
+    fields and the seeds as the metric is printed, None where a combination has no run"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +93,7 @@ def factorial(study: Ablation, reference: str | None = None) -> Factorial | None
     The levels of the row `reference` come first, by default base's.
     """
     keys = list(dict.fromkeys(key for row in study.rows for key in row.change))
-    base = {key: _at(to_dict(study.base), key) for key in keys}
+    base = {key: reduce(getitem, key.split("."), to_dict(study.base)) for key in keys}
     first = base | next((row.change for row in study.rows if row.name == reference), {})
     rows: dict[Combination, str] = {}
     for row in study.rows:
@@ -127,12 +112,6 @@ def factorial(study: Ablation, reference: str | None = None) -> Factorial | None
     return Factorial(levels, {combination: rows[combination] for combination in itertools.product(*levels.values())})
 
 
-def _at(values: Any, key: str) -> Any:
-    for part in key.split("."):
-        values = values[part]
-    return values
-
-
 def analyse(cells: Cells, fixed: bool = True) -> FactorSummary | None:
     """Main effects, interactions and the heat maps of two fields; None unless the study is a factorial one.
 
@@ -142,11 +121,11 @@ def analyse(cells: Cells, fixed: bool = True) -> FactorSummary | None:
     design = factorial(cells.study, cells.reference)
     if design is None:
         return None
-    factors = [Factor(key, [str(level) for level in levels]) for key, levels in design.levels.items()]
+    factors = [{"key": key, "levels": list(map(str, levels))} for key, levels in design.levels.items()]
     metrics = [m for m in cells.metrics if m != PPL.name or not cells.study.by_word]
     effects = [effect for metric in metrics for effect in _effects(cells, design, metric, fixed)]
     maps = [
-        _heat_map(cells, design, first, second, metric)
+        {"first": first, "second": second, "metric": metric, "values": _means(cells, design, first, second, metric)}
         for first, second in itertools.combinations(design.levels, 2)
         for metric in metrics
     ]
@@ -281,19 +260,14 @@ def stands_out(effect: Effect) -> bool:
     return effect.p < statistics.ALPHA
 
 
-def _heat_map(cells: Cells, design: Factorial, first: str, second: str, metric: str) -> HeatMap:
-    """Mean over the other fields and the seeds."""
-    keys = list(design.levels)
-    i, j = keys.index(first), keys.index(second)
-    rows: list[list[float | None]] = []
-    for a in design.levels[first]:
-        rows.append([])
-        for b in design.levels[second]:
-            names = [name for c, name in design.rows.items() if c[i] == a and c[j] == b]
-            of = METRICS[metric]
-            means = [of.mean([cell.score(of) for cell in cells.of(name)]) for name in names if cells.of(name)]
-            rows[-1].append(of.mean(means) if len(means) == len(names) else None)
-    return HeatMap(first, second, metric, rows)
+def _means(cells: Cells, design: Factorial, first: str, second: str, name: str) -> list[list[float | None]]:
+    (i, j), metric = map(list(design.levels).index, (first, second)), METRICS[name]
+
+    def mean_of(a: Any, b: Any) -> float | None:
+        runs = [cells.of(row) for c, row in design.rows.items() if (c[i], c[j]) == (a, b)]
+        return metric.mean([metric.mean([cell.score(metric) for cell in own]) for own in runs]) if all(runs) else None
+
+    return [[mean_of(a, b) for b in design.levels[second]] for a in design.levels[first]]
 
 
 # --- in words ---
@@ -397,12 +371,10 @@ def notes(summary: FactorSummary, report: Summary) -> list[str]:
 def sections(summary: FactorSummary, report: Summary) -> list[Section]:
     if not summary.effects:
         return []
-    levels = {factor.key: factor.levels for factor in summary.factors}
+    levels = {factor["key"]: factor["levels"] for factor in summary.factors}
     metrics = dict.fromkeys(effect.metric for effect in summary.effects)
-    maps = sorted(summary.maps, key=lambda heat_map: list(metrics).index(heat_map.metric))
-    drawn = [
-        (draw(interaction(heat_map, levels[heat_map.first], levels[heat_map.second]), SMALL), "") for heat_map in maps
-    ]
+    maps = sorted(summary.maps, key=lambda heat_map: list(metrics).index(heat_map["metric"]))
+    drawn = [(draw(interaction(of, levels[of["first"]], levels[of["second"]]), SMALL), "") for of in maps]
     parallel = "Mean over seeds and the other fields. Lines are parallel where two fields do not interact."
     blocks: list[Block] = [
         Main(_forest(summary, list(metrics)[:AXES])),
@@ -437,20 +409,21 @@ def _entry(e: Effect) -> Entry:
     return Entry(metric.in_units(e.estimate), lower, upper, Verdict.UNTESTABLE if e.p is None else word)
 
 
-def interaction(heat_map: HeatMap, down: Sequence[str], across: Sequence[str]) -> Chart:
+def interaction(heat_map: Mapping[str, Any], down: Sequence[str], across: Sequence[str]) -> Chart:
     """A line for each level of the second field (`across`) over those of the first (`down`)."""
-    metric, first = METRICS[heat_map.metric], field_in_brief(heat_map.first)
+    metric = METRICS[heat_map["metric"]]
+    first, second = (field_in_brief(heat_map[field]) for field in ("first", "second"))
     series = []
     for k, level in enumerate(across):
-        name = f"{field_in_brief(heat_map.second)} {level}"
+        name = f"{second} {level}"
         line = [
             Point(i, value, f"{first} {down[i]}, {name}: {metric.score(value)}")
-            for i, row in enumerate(heat_map.values)
+            for i, row in enumerate(heat_map["values"])
             if (value := row[k]) is not None
         ]
         series.append(Series(name, line, f"g{k % 8}", name, marked=True, of="line"))
     return Chart(
-        f"Dev {metric.prose_name} by {first} and {field_in_brief(heat_map.second)}",
+        f"Dev {metric.prose_name} by {first} and {second}",
         Axis(first, words=dict(enumerate(down)), ends=(-0.2, len(down) - 0.8)),
         Axis(f"dev {metric.prose_name}", log=metric.log),
         series,

@@ -20,35 +20,29 @@ from lightning_tfm.study.rows import Row, apply
 # --- parameter counts ---
 
 
-@dataclass(frozen=True)
-class Count:
-    """One row's parameters."""
-
-    row: str
-    printed: int | None
-    """millions in the paper"""
-    computed: int
-    agrees: bool | None
-    """whether the computed number rounds to the printed million; None where nothing is printed"""
-
-
-def parameter_counts(base: Experiment, V: int, rows: Iterable[Row]) -> list[Count]:
-    """Every row over `base` at the paper's scale with a vocabulary of `V` pieces."""
+def parameter_counts(base: Experiment, V: int, rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Of every row over `base` at the paper's scale with a vocabulary of `V` pieces what is printed (millions), what is
+    computed, and whether this rounds to that; None where nothing is printed."""
     counts = []
     for row in rows:
         printed, computed = row.paper.params, count_parameters(apply(base, row).model, V)["total"]
         agrees = None if printed is None else math.floor(computed / 1e6 + 0.5) == printed
-        counts.append(Count(row.name, printed, computed, agrees))
+        counts.append({"row": row.name, "printed": printed, "computed": computed, "agrees": agrees})
     return counts
 
 
-def count_blocks(counts: list[Count], V: int) -> list[Block]:
+def count_blocks(counts: list[dict[str, Any]], V: int) -> list[Block]:
     rows = [
-        [c.row, "" if c.printed is None else f"{c.printed} M", f"{c.computed / 1e6:.2f} M", AGREES[c.agrees]]
+        [
+            c["row"],
+            "" if c["printed"] is None else f"{c['printed']} M",
+            f"{c['computed'] / 1e6:.2f} M",
+            AGREES[c["agrees"]],
+        ]
         for c in counts
     ]
-    missed = ", ".join(c.row for c in counts if c.agrees is False)
-    of_printed = f"{_agreeing(counts)} of {sum(c.printed is not None for c in counts)} published counts"
+    missed = ", ".join(c["row"] for c in counts if c["agrees"] is False)
+    of_printed = f"{_agreeing(counts)} of {sum(c['printed'] is not None for c in counts)} published counts"
     note = f"{of_printed} with {V:,} tokens" + f"; not: {missed}" * bool(missed)
     return [
         Table("", columns("row", "printed", "computed", "rounds to it", words=["rounds to it"]), rows),
@@ -59,12 +53,12 @@ def count_blocks(counts: list[Count], V: int) -> list[Block]:
 AGREES = {True: "yes", False: "no", None: ""}
 
 
-def counts_json(counts: list[Count], V: int) -> str:
+def counts_json(counts: list[dict[str, Any]], V: int) -> str:
     return to_json({"rows": counts, "agree": _agreeing(counts)}, V=V)
 
 
-def _agreeing(counts: list[Count]) -> int:
-    return sum(c.agrees is True for c in counts)
+def _agreeing(counts: list[dict[str, Any]]) -> int:
+    return sum(c["agrees"] is True for c in counts)
 
 
 # --- Table 2 ---

@@ -1,7 +1,7 @@
 """The words of verdicts, each with all that is needed to print it. What they mean exactly: verdict.py."""
 
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 DISC = "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z"
 
@@ -23,22 +23,11 @@ class VerdictWord(StrEnum):
     shown: str
     """the words that people see, at most 20 letters; the value is the key in JSON and CSV"""
 
-    def __new__(
-        cls,
-        text: str,
-        clause: tuple[str, str],
-        means: str,
-        style: str,
-        mark: str,
-        latex: str,
-        found: bool = False,
-        shown: str = "",
-    ) -> Self:
+    def __new__(cls, text: str, *traits: Any) -> Self:
         word = str.__new__(cls, text)
         word._value_ = text
-        vars(word).update(
-            clause=clause, means=means, style=style, mark=mark, latex=latex, found=found, shown=shown or text
-        )
+        names = ("clause", "means", "style", "mark", "latex", "found", "shown")
+        vars(word).update(zip(names, (*traits, *(False, text)[len(traits) - 5 :]), strict=True))
         return word
 
 

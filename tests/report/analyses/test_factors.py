@@ -82,7 +82,7 @@ def test_effects_that_are_there_are_found(tmp_path):
     page = report.render("html")
     assert "norm pre × warm-up 800" in page and page.index("section-factors") < page.index("section-table")
     assert 'aria-label="Dev perplexity by norm and warm-up"' in page and "norm post, warm-up 800: " in page
-    assert report.summary.analyses["factors"].maps[0].values[0][0] == pytest.approx(5, rel=0.1)
+    assert report.summary.analyses["factors"].maps[0]["values"][0][0] == pytest.approx(5, rel=0.1)
 
 
 def test_a_main_effect_names_only_fields_with_which_it_interacts_beyond_chance():

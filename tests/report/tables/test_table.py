@@ -61,7 +61,7 @@ def test_empty_cells_say_why():
 def test_parameter_counts_say_which_agree():
     rows = all_rows()
     found = of_the_paper.parameter_counts(Experiment(), 37000, rows.values())
-    assert sum(c.agrees is True for c in found) == 0  # facts: none of 11 with the paper's own vocabulary
+    assert sum(c["agrees"] is True for c in found) == 0  # facts: none of 11 with the paper's own vocabulary
     assert "0 of 11 published counts with 37,000 tokens" in terminal.to_text(of_the_paper.count_blocks(found, 37000))
     assert json.loads(of_the_paper.counts_json(found, 37000))["rows"][0]["computed"] == 63_045_632
 
