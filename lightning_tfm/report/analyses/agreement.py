@@ -16,6 +16,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
@@ -46,20 +47,12 @@ learn rather than what they are worth; fixed at pilot seeds (NOTES.md)"""
 
 LEAST = 5
 """rows beside base below which no rank correlation is given"""
+ERRORS = ("table", "parameter count", "no difference")
 NEAR = 1 / 32
 """share of the training within which a row must have been validated to be read there"""
 
 
 # --- what is found ---
-
-
-@dataclass(frozen=True)
-class ErrorInSize:
-    """Root mean square over rows of what is left of the paper's difference, as differences are shown."""
-
-    table: float | None
-    parameter_count: float | None
-    no_difference: float | None
 
 
 @dataclass(frozen=True)
@@ -69,7 +62,9 @@ class MetricAgreement:
     rows: int
     spearman: float | None
     parameter_count_alone: float | None
-    error_in_size: ErrorInSize
+    error_in_size: dict[str, float | None]
+    """of the table, the parameter count, no difference: root mean square over rows of what is left of the paper's
+    difference, as differences are shown"""
     clear_beyond: float
     clear_rows: int
     with_the_paper: int
@@ -79,24 +74,13 @@ class MetricAgreement:
 
 
 @dataclass(frozen=True)
-class CoursePoint:
-    """At one validation of base."""
-
-    share: float
-    """of each row's own training"""
-    step: int
-    """of base"""
-    base_ppl: float
-    spearman: float | None
-
-
-@dataclass(frozen=True)
 class AgreementCourse:
     """The rank correlation in log PPL in the course of training."""
 
     rows: int
     parameter_count_alone: float | None
-    points: list[CoursePoint]
+    points: list[dict[str, Any]]
+    """of each validation of base: share of each row's own training, step and base ppl of base, spearman"""
 
 
 @dataclass(frozen=True)
@@ -170,8 +154,7 @@ def _rows(cells: Cells, report: Summary) -> tuple[Trained, list[Trained]] | None
     """
     rows, curves = [*report.rows, *(report.hidden or [])], cells.comparable.curves
     foreign = cells.study.foreign(cells.study.base_row)
-    every = {row.name: _trained(row, curves) for row in rows}
-    trained = {name: row for name, row in every.items() if row.values["ppl"]}
+    trained = {row.name: _trained(row, curves) for row in rows if row.ppl.by_seed}
     base = next((trained.get(row.name) for row in rows if row.base), None)
     own = [row.name for row in rows if not (row.base or row.same_as) and row.name not in foreign]
     return None if base is None else (base, [trained[name] for name in own if name in trained])
@@ -179,10 +162,9 @@ def _rows(cells: Cells, report: Summary) -> tuple[Trained, list[Trained]] | None
 
 def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Trained:
     metrics = [METRICS[name] for name in PRINTED if name in row.scores]
-    printed = {m.name: row.paper.of(m.name) for m in metrics}
     return Trained(
         row.name,
-        {m.name: None if (x := printed[m.name]) is None else m.transform(x) for m in metrics},
+        {m.name: None if (x := row.paper.of(m.name)) is None else m.transform(x) for m in metrics},
         {m.name: {int(s): m.transform(x) for s, x in row.metric(m.name).by_seed.items()} for m in metrics},
         row.parameters,
         row.values["train steps"],
@@ -206,7 +188,7 @@ def _metric(base: Trained, rows: Sequence[Trained], metric: str) -> MetricAgreem
     used, m = [row for row in rows if row.paper[metric] is not None], METRICS[metric]
     if base.paper[metric] is None or len(used) < LEAST:
         return None
-    paper_R = np.array([round(_paper_value(row, metric) - _paper_value(base, metric), 9) for row in used])
+    paper_R = _in_the_paper(base, used, metric)
     ours_R = np.array([mean(row.values[metric].values()) - mean(base.values[metric].values()) for row in used])
     size_R, logs_R = _sizes(used), np.log(_sizes(used)) - np.log(_sizes([base]))
     clear_R = np.abs(paper_R) > m.clear
@@ -216,9 +198,10 @@ def _metric(base: Trained, rows: Sequence[Trained], metric: str) -> MetricAgreem
         rows=len(used),
         spearman=_number(rank_correlation(ours_R, paper_R)),
         parameter_count_alone=_number(rank_correlation(m.side * size_R, paper_R)),
-        error_in_size=ErrorInSize(
-            *(_number(unit * left_out_error(x_R, paper_R)) for x_R in (ours_R, logs_R, np.zeros(len(used))))
-        ),
+        error_in_size={
+            name: _number(unit * left_out_error(x_R, paper_R))
+            for name, x_R in zip(ERRORS, (ours_R, logs_R, np.zeros(len(used))), strict=True)
+        },
         clear_beyond=_six_decimals(m.clear),
         clear_rows=int(clear_R.sum()),
         with_the_paper=int(with_paper_R.sum()),
@@ -227,10 +210,9 @@ def _metric(base: Trained, rows: Sequence[Trained], metric: str) -> MetricAgreem
     )
 
 
-def _paper_value(row: Trained, metric: str) -> float:
-    value = row.paper[metric]
-    assert value is not None, "the rows were chosen so"
-    return value
+def _in_the_paper(base: Trained, rows: Sequence[Trained], metric: str) -> np.ndarray:
+    """Differences to base, which all have one."""
+    return (np.array([row.paper[metric] for row in rows], dtype=float) - np.array(base.paper[metric], float)).round(9)
 
 
 def _sizes(rows: Sequence[Trained]) -> np.ndarray:
@@ -272,27 +254,28 @@ def _course(base: Trained, rows: Sequence[Trained]) -> AgreementCourse | None:
     base_curves = _to_the_end(base)
     if len(whole) < LEAST or not base_curves:
         return None
-    shared = sorted(set.intersection(*map(set, base_curves.values())))
-    near = [_near([s / base.steps for s in shared], c, row.steps) for row, course in whole for c in course.values()]
+    shared = sorted(set.intersection(*map(set, base_curves)))
+    near = [_near([s / base.steps for s in shared], c, row.steps) for row, course in whole for c in course]
     at = [step for step, whole_there in zip(shared, np.all(near, axis=0), strict=True) if whole_there]
     if not at:
         return None
     shares = [step / base.steps for step in at]
-    values = [{seed: read_at(c, row.steps, shares) for seed, c in course.items()} for row, course in whole]
-    base_V = np.mean([read_at(c, base.steps, shares) for c in base_curves.values()], axis=0)
-    paper_R = np.array([_paper_value(row, "ppl") - _paper_value(base, "ppl") for row, _ in whole]).round(9)
-    points = []
-    for v, (step, share) in enumerate(zip(at, shares, strict=True)):
-        now = [{seed: float(of_V[v]) for seed, of_V in seeds.items()} for seeds in values]
-        ours_R = np.array([mean(seeds.values()) for seeds in now]) - base_V[v]
-        spearman = _number(rank_correlation(ours_R, paper_R))
-        points.append(CoursePoint(_six_decimals(share), step, _six_decimals(math.exp(base_V[v])), spearman))
+    base_V, *rows_RV = (
+        np.mean([read_at(curve, row.steps, shares) for curve in course], axis=0)
+        for row, course in [(base, base_curves), *whole]
+    )
+    paper_R = _in_the_paper(base, [row for row, _ in whole], "ppl")
+    spearman_V = rank_correlation(np.stack(rows_RV, axis=-1) - base_V[:, None], paper_R)
+    points = [
+        {"share": _six_decimals(share), "step": step, "base ppl": _six_decimals(math.exp(y)), "spearman": _number(rank)}
+        for share, step, y, rank in zip(shares, at, base_V, spearman_V, strict=True)
+    ]
     null = rank_correlation(-_sizes([row for row, _ in whole]), paper_R)
     return AgreementCourse(len(whole), _number(null), points)
 
 
-def _to_the_end(row: Trained) -> dict[int, Curve]:
-    return {seed: curve for seed, curve in row.curves.items() if max(curve, default=0) >= row.steps}
+def _to_the_end(row: Trained) -> list[Curve]:
+    return [curve for curve in row.curves.values() if max(curve, default=0) >= row.steps]
 
 
 def _near(shares: Sequence[float], curve: Curve, steps: int) -> list[bool]:
@@ -327,8 +310,7 @@ def figures(m: Metric, agreement: MetricAgreement) -> list[str]:
     by_size = agreement.if_every_change_is_worse
     signs = f"{agreement.with_the_paper} of {agreement.clear_rows} ({by_size} if every change were worse)"
     ranks = f"{_figure(agreement.spearman)} (parameter count alone {_figure(agreement.parameter_count_alone)})"
-    errors = agreement.error_in_size
-    sizes = [NOTHING if x is None else m.size(x) for x in (errors.table, errors.parameter_count, errors.no_difference)]
+    sizes = [NOTHING if x is None else m.size(x) for x in map(agreement.error_in_size.get, ERRORS)]
     return [signs, ranks, "{} (parameter count alone {}, no difference {})".format(*sizes)]
 
 
@@ -356,21 +338,26 @@ def fell(fall: LastEighth) -> str:
 def notes(agreement: Agreement, report: Summary) -> list[str]:
     """Every figure, a sentence for each metric; the course of training."""
     lines = []
-    for name, of_metric in agreement.by_metric.items():
-        if of_metric is not None:
-            values = "; ".join(
-                f"{key.lower()} {value}" for key, value in zip(FIGURES, figures(METRICS[name], of_metric), strict=True)
-            )
-            lines.append(f"Agreement with the paper in {METRICS[name].tested_as}, {of_metric.rows} rows: {values}")
-    lines += [clear(agreement), ERROR_IN_SIZE, FEW_ROWS]
-    if agreement.calibrated_on:
-        lines.append(f"The shipped training setup was chosen on base and {', '.join(agreement.calibrated_on)}")
+    for m, of_metric in _each(agreement):
+        values = "; ".join(f"{key.lower()} {x}" for key, x in zip(FIGURES, figures(m, of_metric), strict=True))
+        lines.append(f"Agreement with the paper in {m.tested_as}, {of_metric.rows} rows: {values}")
+    lines += [clear(agreement), ERROR_IN_SIZE, FEW_ROWS, *_chosen(agreement, {})]
     if course := agreement.curve:
         lines.append(
             f"Rank correlation in log PPL in the course of training, {course.rows} rows, each at the same share of "
             f"its own training: {', '.join(map(at, course.points))}"
         )
     return lines
+
+
+def _each(agreement: Agreement) -> list[tuple[Metric, MetricAgreement]]:
+    return [(METRICS[name], of_metric) for name, of_metric in agreement.by_metric.items() if of_metric]
+
+
+def _chosen(agreement: Agreement, called: Mapping[str, str]) -> list[str]:
+    """Which rows the regime was chosen on. `called`: what people call a row, where that is not its name."""
+    rows = ", ".join(called.get(row) or row for row in agreement.calibrated_on or [])
+    return [f"The shipped training setup was chosen on base and {rows}"] * bool(rows)
 
 
 ERROR_IN_SIZE = (
@@ -384,8 +371,8 @@ FEW_ROWS = (
 
 def clear(agreement: Agreement) -> str:
     """From where a row is clear."""
-    beyond = {METRICS[name]: of_metric.clear_beyond for name, of_metric in agreement.by_metric.items() if of_metric}
-    sizes = [f"{100 * x:.1f} % of {m.prose_name}" if m.log else m.size(x) for m, x in beyond.items()]
+    beyond = [(m, of_metric.clear_beyond) for m, of_metric in _each(agreement)]
+    sizes = [f"{100 * x:.1f} % of {m.prose_name}" if m.log else m.size(x) for m, x in beyond]
     return (
         f"A row differs in the paper where its difference to base exceeds the noise of single runs: {', '.join(sizes)}"
     )
@@ -393,25 +380,20 @@ def clear(agreement: Agreement) -> str:
 
 def about(agreement: Agreement, called: Mapping[str, str]) -> list[str]:
     """What the figures are, for a page; `called`: what people call a row."""
-
-    def listed(rows: Sequence[str]) -> str:
-        return ", ".join(called.get(row) or row for row in rows)
-
+    against = ", ".join(called.get(row) or row for row in agreement.ppl.against_the_paper)
     sentences = [
         f"{clear(agreement)} (two standard deviations of a difference of two)",
         f"{ERROR_IN_SIZE}; for the parameter count the factor is of its logarithm",
         FEW_ROWS,
+        *[f"Rows that differ in the paper's perplexity and do not have its sign here: {against}"] * bool(against),
+        *_chosen(agreement, called),
     ]
-    if against := agreement.ppl.against_the_paper:
-        sentences.append(f"Rows that differ in the paper's perplexity and do not have its sign here: {listed(against)}")
-    if agreement.calibrated_on:
-        sentences.append(f"The shipped training setup was chosen on base and {listed(agreement.calibrated_on)}")
     return [f"{sentence}." for sentence in sentences]
 
 
-def at(point: CoursePoint) -> str:
+def at(point: Mapping[str, Any]) -> str:
     """One validation."""
-    return f"{100 * point.share:.3g} % {_figure(point.spearman)}"
+    return f"{100 * point['share']:.3g} % {_figure(point['spearman'])}"
 
 
 def _fall_sentence(fall: LastEighth) -> str:
@@ -425,9 +407,8 @@ def sections(agreement: Agreement, report: Summary) -> list[Section]:
     """Every figure of each metric, what it means, and the course of training."""
     fall = report.of(LAST_EIGHTH)
     warning = [f"{'Warning: ' * fall.still_falling}{_fall_sentence(fall)}."] if fall else []
-    each = {METRICS[name]: of_metric for name, of_metric in agreement.by_metric.items() if of_metric}
-    values = [figures(m, of_metric) for m, of_metric in each.items()]
-    heads = columns("figure", *(f"{m.tested_as}, {of_metric.rows} rows" for m, of_metric in each.items()))
+    values = [figures(m, of_metric) for m, of_metric in _each(agreement)]
+    heads = columns("figure", *(f"{m.tested_as}, {of_metric.rows} rows" for m, of_metric in _each(agreement)))
     table = Table("", heads, [list(row) for row in zip(FIGURES, *values, strict=True)])
     blocks: list[Block] = [Text(warning), table, Notes(about(agreement, {row.name: row.called for row in report.rows}))]
     if course := agreement.curve:
@@ -438,7 +419,7 @@ def sections(agreement: Agreement, report: Summary) -> list[Section]:
         caption += f". Shaded: the last eighth, over which base's dev perplexity {fell(fall)}." if fall else "."
         of_points = "share of the training, rank correlation"
         heads = columns("step of base", "base's PPL", of_points, words=[of_points])
-        points = [[f"{p.step:,}", f"{p.base_ppl:.2f}", at(p)] for p in course.points]
+        points = [[f"{p['step']:,}", f"{p['base ppl']:.2f}", at(p)] for p in course.points]
         blocks += [
             Figures([(both(_course_chart(course)), caption)]),
             Fold("The same as a table", [Table("", heads, points)]),
@@ -449,9 +430,9 @@ def sections(agreement: Agreement, report: Summary) -> list[Section]:
 def _course_chart(course: AgreementCourse) -> Chart:
     """Rank correlation with the paper in the course of training; the parameter count's dashed."""
     line = [
-        Point(p.share, p.spearman, f"step {p.step:,} of base, base PPL {p.base_ppl:.3g}: {at(p)}")
+        Point(p["share"], p["spearman"], f"step {p['step']:,} of base, base PPL {p['base ppl']:.3g}: {at(p)}")
         for p in course.points
-        if p.spearman is not None
+        if p["spearman"] is not None
     ]
     null = course.parameter_count_alone
     title = f"Rank correlation with the paper in the course of training: {', '.join(map(at, course.points))}"

@@ -97,9 +97,9 @@ def test_figures_by_hand():
     assert found.against_the_paper == ["better"]
     assert found.clear_beyond == pytest.approx(PPL.clear, abs=1e-6)
     lines = [100 * (math.log(p / 4.92) - f * x) for f, x, p in zip(*left_out(ours, paper), paper, strict=True)]
-    assert found.error_in_size.table == pytest.approx(math.sqrt(np.mean(np.square(lines))), abs=1e-6)
+    assert found.error_in_size["table"] == pytest.approx(math.sqrt(np.mean(np.square(lines))), abs=1e-6)
     nothing = np.sqrt(np.mean(np.square([100 * math.log(p / 4.92) for p in paper])))
-    assert found.error_in_size.no_difference == pytest.approx(nothing, abs=1e-6)
+    assert found.error_in_size["no difference"] == pytest.approx(nothing, abs=1e-6)
 
 
 def left_out(ours: list[float], paper: list[float]) -> tuple[list[float], list[float]]:
@@ -146,7 +146,7 @@ def test_over_all_rows_of_the_paper_the_parameter_count_alone_is_as_good_as_the_
     ppl = found.ppl
     assert (ppl.rows, ppl.clear_rows, ppl.with_the_paper, ppl.if_every_change_is_worse) == (19, 15, 15, 11)
     assert 0.74 < ppl.parameter_count_alone < 0.78
-    assert ppl.spearman > 0.95 and ppl.error_in_size.table < 2 < ppl.error_in_size.parameter_count
+    assert ppl.spearman > 0.95 and ppl.error_in_size["table"] < 2 < ppl.error_in_size["parameter count"]
     assert found.by_metric["bleu"].clear_rows == 4
     assert found.calibrated_on is None  # these runs take other steps than the shipped miniature
     assert len(found.curve.points) == 8 and found.curve.rows == 19
@@ -172,11 +172,11 @@ def test_calibration_rows_are_the_papers():
 
 def test_rows_are_compared_at_the_same_share_of_their_own_training():
     course = agree(BASE, FIVE).curve
-    assert [p.step for p in course.points] == list(range(10, 81, 10))
-    assert [p.share for p in course.points] == [i / 8 for i in range(1, 9)]
+    assert [p["step"] for p in course.points] == list(range(10, 81, 10))
+    assert [p["share"] for p in course.points] == [i / 8 for i in range(1, 9)]
     # all curves have one shape, so the order of rows is the final one at every share; `long` has three times the steps
-    assert {p.spearman for p in course.points} == {agree(BASE, FIVE).ppl.spearman}
-    assert course.points[-1].base_ppl == pytest.approx(stats.gmean([5.0, 5.1, 4.9]) * math.exp(math.exp(-5)), 1e-6)
+    assert {p["spearman"] for p in course.points} == {agree(BASE, FIVE).ppl.spearman}
+    assert course.points[-1]["base ppl"] == pytest.approx(stats.gmean([5.0, 5.1, 4.9]) * math.exp(math.exp(-5)), 1e-6)
     assert course.parameter_count_alone == agree(BASE, FIVE).ppl.parameter_count_alone
 
 
@@ -191,7 +191,7 @@ def test_rows_without_a_whole_curve_are_left_out_and_with_too_few_there_is_none(
     assert agree(BASE, more).curve.rows == 5 and agree(BASE, more).ppl.rows == 6
     assert agree(replace(BASE, curves={}), FIVE).curve is None
     seldom = replace(FIVE[0], curves={1: {40: 7.0, 80: 6.0}})  # validated at a half and at the end
-    assert [p.share for p in agree(BASE, [seldom, *FIVE[1:]]).curve.points] == [0.5, 1.0]
+    assert [p["share"] for p in agree(BASE, [seldom, *FIVE[1:]]).curve.points] == [0.5, 1.0]
 
 
 def test_last_eighth():
@@ -226,15 +226,15 @@ def test_one_seed_has_every_figure():
     ]
     found = agree(rows[0], rows[1:])
     assert found.ppl.spearman is not None and found.ppl.clear_rows == 4
-    assert all(p.spearman is not None for p in found.curve.points)
+    assert all(p["spearman"] is not None for p in found.curve.points)
     assert not re.search(r"\b(nan|None)\b", " ".join(agreement.notes(found, None)))
 
 
 def test_equal_values_and_unknown_sizes_leave_blanks():
     alike = [replace(row, values=BASE.values, parameters=None) for row in FIVE]
     found = agree(BASE, alike).ppl
-    assert found.spearman is found.parameter_count_alone is found.error_in_size.parameter_count is None
-    assert found.with_the_paper == 0 and found.error_in_size.table == found.error_in_size.no_difference
+    assert found.spearman is found.parameter_count_alone is found.error_in_size["parameter count"] is None
+    assert found.with_the_paper == 0 and found.error_in_size["table"] == found.error_in_size["no difference"]
     assert agreement._line(agree(BASE, alike), None) == "0 of 4 rows that differ in the paper have its sign here"
 
 
