@@ -9,7 +9,7 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -288,6 +288,21 @@ def check_action(verb: str, action: str, options: dict[str, Any], belongs: Mappi
     for name, actions in belongs.items():
         if options[name] is not False and options[name] not in (None, "", []) and action not in actions:
             raise UserError(f"--{name}: belongs to {verb} {' and '.join(actions)}, not to {verb} {action}")
+
+
+def check_together(
+    parser: Parser, options: Mapping[str, Any], needs: Mapping[str, str], apart: Mapping[str, Collection[str]]
+) -> None:
+    """Raise UserError where an option is given without the one that it `needs`, or beside one from which it is `apart`:
+    it would say nothing."""
+    given = {key for key, value in options.items() if value != parser.get_default(key)}
+    for key, need in needs.items():
+        if key in given and need not in given:
+            raise UserError(f"--{key}: goes with {need.upper() if need == 'study' else f'--{need}'}")
+    for key, others in apart.items():
+        for other in others if key in given else ():
+            if other in given:
+                raise UserError(f"--{key}: not together with {other.upper() if other == 'study' else f'--{other}'}")
 
 
 def parse_own(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:

@@ -10,10 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.arguments import check_together, make_parser, parse_plain
 from lightning_tfm.cli.output import say_hidden
 from lightning_tfm.cli.terminal import align, fit_width
-from lightning_tfm.errors import UserError
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.study_file import load
 from lightning_tfm.study.user_classes import earlier_words
@@ -32,13 +31,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--watch", action="store_true", help="refresh until everything is finished")
     parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
-    if options["json"] and options["watch"]:
-        raise UserError("--json and --watch: give only one of the two")
+    check_together(parser, options, {"watch": "study", "storage": "study"}, {"json": ("watch",)})
     root, name = Path(options["out"]), options["study"]
     if name is None:
-        for option in ("watch", "storage"):
-            if options[option]:
-                raise UserError(f"--{option} needs a study: lightning-tfm status STUDY --{option}")
         return _list(root, options["json"])
 
     from lightning_tfm.queue.storages.open import has_queue, open_queue, study_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import sleep
 
-from lightning_tfm.cli.arguments import Parser, make_parser, parse_plain
+from lightning_tfm.cli.arguments import Parser, check_together, make_parser, parse_plain
 from lightning_tfm.cli.share.evaluate import find
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
@@ -60,8 +60,7 @@ def _records(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--storage", default="", help="with --live: where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     root, what = Path(options["out"]), options["what"]
-    if options["storage"] and not options["live"]:
-        raise UserError("--storage goes with --live: without it only the records are read")
+    check_together(parser, options, {"storage": "live"}, {})
 
     from lightning_tfm.report.curve_export import FORMATS, exported_runs
     from lightning_tfm.study.search import Search

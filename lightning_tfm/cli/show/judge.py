@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.arguments import check_together, make_parser, parse_plain
 from lightning_tfm.cli.output import OF_ANALYSES, add_format, deliver, write_pictures
 from lightning_tfm.cli.terminal import colours, width
 from lightning_tfm.errors import UserError
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 ABOUT = "Verdicts on scores of your own runs: judge scores.csv --metric acc:higher; a line has row, seed and metrics."
 NEEDS = {"looks": "gate", "family": "gate", "candidates": "family"}
-APART = {"gate": ("items", "published", "figures", "format", "to"), "target": ("items", "published", "looks", "family")}
-"""option -> those that say nothing beside it"""
+APART = {"gate": ("items", "published", "figures", "to"), "target": ("items", "published", "looks", "family")}
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -46,6 +45,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.judging.scores import aim, read_items, read_scores
 
     aims, path = [aim(text) for text in options["metric"]], Path(options["scores"])
+    check_together(parser, options, NEEDS, APART)
     _check(options, [a.name for a in aims], path)
     columns = options["row"], options["seed"]
     if path.is_dir():
@@ -74,14 +74,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _check(options: dict[str, Any], names: list[str], path: Path) -> None:
     """Raise UserError for options that would say nothing, before anything is read."""
-    given = {key for key, value in options.items() if value not in (None, [])}
-    given -= {"format"} if options["format"] in ("text", "json") else set()
-    for key, need in NEEDS.items():
-        if key in given and need not in given:
-            raise UserError(f"--{key}: goes with --{need}")
-    for key, others in APART.items():
-        if key in given and (both := sorted(given & set(others))):
-            raise UserError(f"--{key}: not together with --{both[0]}")
+    if options["gate"] is not None and options["format"] not in ("text", "json"):
+        raise UserError(f"--gate: not together with --format {options['format']}")
     of_logs = [*options["last"], *options["best"]]
     if of_logs and not path.is_dir():
         raise UserError(f"--last and --best: of a folder of logs; {path} is none")

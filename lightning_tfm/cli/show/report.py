@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.arguments import check_together, make_parser, parse_plain
 from lightning_tfm.cli.output import OF_REPORTS, add_format, add_layout, check_layout, layout, write_pictures, write_to
 from lightning_tfm.cli.show.table import only_study
 from lightning_tfm.cli.terminal import say_reading
@@ -18,6 +18,8 @@ from lightning_tfm.study.study_file import check_exists, folder_of, load
 PORT = 8000
 KINDS = {"svg": None, "pdf": to_pdf, "png": to_png}
 """format of a figure -> what makes it of an SVG"""
+NEEDS = {"port": "serve", "as": "figures"}
+APART = {"serve": ("to", "format", "figures"), "figures": ("to", "format")}
 
 if TYPE_CHECKING:
     from lightning_tfm.report.searches.search_report import SearchReport
@@ -43,7 +45,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--port", type=int, help=f"port of --serve; 0: any free one [{PORT}]")
     options = parse_plain(parser, argv)
     check_layout(options)
-    _check_options(options)
+    check_together(parser, options, NEEDS, APART)
     root = Path(options["out"])
     name = options["study"] or only_study(root)
     if options["collect"]:
@@ -78,20 +80,6 @@ def _figures(name: str, root: Path, options: dict[str, Any]) -> int:
     pictures = {stem: standalone_svg(draw(forest, titled=True)) for stem, draw in widths.items()}
     write_pictures(folder, {f"{stem}.{kind}": convert(picture) for stem, picture in pictures.items()})
     return 0
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    """Raise UserError where --serve is given what only a file has, or a file what only --serve has."""
-    if not options["serve"] and options["port"] is not None:
-        raise UserError(f"--port={options['port']}: only with --serve")
-    if options["as"] is not None and options["figures"] is None:
-        raise UserError(f"--as={options['as']}: only with --figures")
-    for name, default in (("to", None), ("format", OF_REPORTS[0]), ("figures", None)) if options["serve"] else ():
-        if options[name] != default:
-            raise UserError(f"--{name}={options[name]}: --serve shows the report in the browser and writes no file")
-    for name, default in (("to", None), ("format", OF_REPORTS[0])) if options["figures"] is not None else ():
-        if options[name] != default:
-            raise UserError(f"--{name}={options[name]}: --figures writes pictures; --as names their format")
 
 
 def _make(name: str, root: Path, reference: str | None) -> "Report | SearchReport":

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.cli.arguments import make_parser, parse_plain, words
+from lightning_tfm.cli.arguments import check_together, make_parser, parse_plain, words
 from lightning_tfm.cli.output import OF_TABLES, add_format, add_layout, check_layout, layout, say_hidden
 from lightning_tfm.cli.terminal import forest_text, say_reading
 from lightning_tfm.errors import UserError
@@ -13,6 +13,8 @@ from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.settings import load_experiment
 
 FIRST_CODE = "experiments/first_code.yaml"
+NEEDS = {"rows": "params", "vocab": "params"}
+APART = {"params": ("table2", "study", "reference"), "table2": ("study", "reference"), "plain": ("tests", "reference")}
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -33,13 +35,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--rows", action="extend", type=words, default=[], help="file with your own rows (--params)")
     options = parse_plain(parser, argv)
     check_layout(options)
+    check_together(parser, options, NEEDS, APART)
     if options["width"] < 0:
         raise UserError(f"--width={options['width']}: must not be negative; 0 takes the terminal's")
-    if not options["params"] and (options["rows"] or options["vocab"] is not None):
-        given = "--rows" if options["rows"] else "--vocab"
-        raise UserError(f"{given} is for --params: the rows of a study are those that it was started with")
-    if options["params"] and options["table2"]:
-        raise UserError("--params and --table2: give only one of the two")
     print(_params(options) if options["params"] else _table2(options) if options["table2"] else _study(options), end="")
     return 0
 
@@ -48,8 +46,6 @@ def _table2(options: dict[str, Any]) -> str:
     from lightning_tfm.report.render.text import to_text
     from lightning_tfm.report.tables import of_the_paper
 
-    if options["study"] is not None or options["reference"] is not None:
-        raise UserError("--table2 shows the runs of --out that were scored on newstest2014, whatever their study")
     if options["format"] not in ("text", "json"):
         raise UserError(f"--format={options['format']}: --table2 prints only text and json")
     lines, as_json = of_the_paper.table2_lines(Path(options["out"])), options["format"] == "json"
@@ -63,9 +59,6 @@ def _study(options: dict[str, Any]) -> str:
     root = Path(options["out"])
     name = options["study"] or only_study(root)
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
-    for option in ("tests", "reference") if options["plain"] else ():
-        if options[option]:
-            raise UserError(f"--{option}={options[option]}: with --plain the table has only means")
     study = load_as(Ablation, root, name)
     say_reading(study)
     if options["reference"] is not None:
@@ -111,10 +104,6 @@ def _params(options: dict[str, Any]) -> str:
     from lightning_tfm.report.render.text import to_text
     from lightning_tfm.report.tables import of_the_paper
 
-    if options["study"] is not None:
-        raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
-    if options["reference"] is not None:
-        raise UserError(f"--reference={options['reference']}: --params compares no rows")
     if options["format"] not in ("text", "json"):
         raise UserError(f"--format={options['format']}: --params prints only text and json")
     base = load_experiment(FIRST_CODE)
