@@ -35,6 +35,7 @@ from lightning_tfm.report.across.long_table import (
     P,
     Studies,
     by_name,
+    family,
     informative,
     interval,
     records,
@@ -50,6 +51,7 @@ from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, t_isf, t_sf
 from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.wording.verdict_words import Verdict
+from lightning_tfm.study.study import HIDDEN
 
 LEAST = 3
 """studies of a row: with fewer nothing is said of an unseen corpus"""
@@ -116,8 +118,7 @@ def meta_analysis(reports: Sequence[Report], kinds: Mapping[str, str] | None = N
     studies = Studies.of(reports)
     made, names = pooled_rows(studies.lines), list(studies.reports)
     rows = list(made.row.unique()) if len(made) else []
-    few = [f"{row}: an interval in fewer than {LEAST} studies" for row in studies.lines.row.unique() if row not in rows]
-    left_out, shared = [*studies.left_out, *few], studies.shared_runs()
+    left_out, shared = [*studies.left_out, *_absences(studies, rows)], studies.shared_runs()
     if not rows:
         raise UserError(f"no row has an interval in {LEAST} of the studies {', '.join(names)}: {'; '.join(left_out)}")
     groups: dict[str, list[str]] = {}
@@ -178,6 +179,23 @@ def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]])
     outer = (_value(metric, unseen[0]), _value(metric, unseen[1])) if informative(metric, *unseen) else None
     tip = [f"an unseen corpus, 95 %{', in %' * METRICS[metric].log}: {interval(metric, *unseen)}"]
     return Entry(estimate, low, high, r["word"], dots=dots, outer=outer, tip=tip)
+
+
+def _absences(studies: Studies, pooled: Sequence[str]) -> Iterator[str]:
+    """Which rows lack an interval in some studies, and why: what diverges there is in no mean."""
+    own = studies.lines[(studies.lines.metric == studies.deciding) & (studies.lines.se > 0)]
+    there = set(zip(own.row, own.study, strict=True))
+    families = {study: family(report.summary) for study, report in studies.reports.items()}
+    for row in studies.lines.row.unique():
+        whys = []
+        for study, rows in families.items():
+            if (row, study) not in there:
+                of = rows.get(row.removesuffix(HIDDEN))
+                d = of and of.metric(studies.deciding).difference
+                whys.append(f"{study} ({d.why if d else 'no scores' if of else 'no such row'})")
+        few = "" if row in pooled else f"an interval in fewer than {LEAST} studies, "
+        if whys or few:
+            yield f"{row}: {few}without {', '.join(whys)}"
 
 
 def table(made: pd.DataFrame, studies: Studies, metric: str) -> Table:

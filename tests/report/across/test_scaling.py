@@ -22,7 +22,8 @@ from lightning_tfm.report.charts.forest_picture import wide
 from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.study_report import make
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
-from tests.helpers.studies import BASE, Generator
+from tests.golden.synthetic import diverging
+from tests.helpers.studies import BASE, Generator, write_lines
 
 LOG_N = np.log([0.12e6, 0.47e6, 1.9e6])
 TARGET = math.log(65e6)
@@ -257,7 +258,9 @@ def test_words_are_over_corpora(texts):
     found = pooled(texts)
     rows = {line["row"]: line for line in found.data if line["metric"] == "ppl"}
     assert list(rows) == ["A-h1", "A-h4"]
-    assert found.found["left out"] == ["C-N2: an interval in fewer than 3 studies"]
+    assert found.found["left out"] == [
+        "C-N2: an interval in fewer than 3 studies, without s2 (no such row), s3 (no such row)"
+    ]
     same, mixed = rows["A-h1"], rows["A-h4"]
     assert (same["word"], mixed["word"], same["studies"]) == ("worse", "undecided", 4)
     assert same["unseen lower"] > 0.2 and same["estimate"] == pytest.approx(0.4, abs=0.05)
@@ -265,6 +268,16 @@ def test_words_are_over_corpora(texts):
     assert all(line["word"] in ("better", "worse", "undecided") for line in found.data)
     assert found.headline == ["On average over 4 corpora one head is worse."]
     assert found.scope.startswith("Of 2 changes 1 is worse; 1 is undecided. One scale; s0, s1, s2, s3")
+
+
+def test_a_study_in_which_a_row_diverged_is_named_as_it_is_in_no_mean(texts):
+    base = replace(BASE, training=replace(BASE.training, steps=900_000))
+    made = Generator(texts, ["base", "A-h1", "A-h4"], [1, 2, 3], "s4", base=base)
+    made.write_all({"A-h4": 0.1})
+    write_lines(made.write(made.study.rows[1], 2, 100.0).metrics, diverging(4.9))
+    found = meta_analysis([make(f"s{k}", texts) for k in range(5)])
+    assert "A-h1: without s4 (1 of 3 seeds diverged)" in found.found["left out"]
+    assert [line["studies"] for line in found.data if line["metric"] == "ppl"] == [4, 5]
 
 
 def test_the_picture_has_each_corpus_and_where_an_unseen_one_would_lie(texts):
