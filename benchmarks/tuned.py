@@ -1,4 +1,4 @@
-"""How often a tuned study is wrong: A/A studies whose rows choose their rate at n_t tuning seeds (selection_error.py).
+"""How often a tuned study is wrong: A/A studies whose rows choose their rate at n_t tuning seeds (row_tuning.py).
 
     python benchmarks/tuned.py > benchmarks/results/tuned.txt        (some minutes on one thread)
     python benchmarks/tuned.py --seed 2611 --studies 300 > benchmarks/results/tuned-fresh.txt
@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 from scipy import stats
 
-from lightning_tfm.report import selection_error
+from lightning_tfm.report.analyses import row_tuning
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, SentenceNoise, compare, prior_df
 from lightning_tfm.study.row_tuning import TunedRow, TuningSummary
@@ -65,11 +65,11 @@ def study(rng: np.random.Generator, kind: Kind, c: float, at: float, unequal: bo
         for name, taken, ppl in zip(names, taken_R, ppl_RV, strict=True)
     ]
     tuning = TuningSummary("training.lr_factor", values, list(range(kind.tuning_seeds)), "", None, None, None, rows)
-    chosen = selection_error.row_choices(tuning, dict(zip(names, y.tolist(), strict=True)))
+    chosen = row_tuning.row_choices(tuning, dict(zip(names, y.tolist(), strict=True)))
     n_R, variance_R, zero_R = np.full(R, kind.seeds), y.var(1, ddof=1), np.zeros(R)
     prior = prior_df(variance_R[None], n_R - 1)
     d = compare(y.mean(1), variance_R, n_R, SentenceNoise(zero_R, zero_R), np.inf, prior)
-    wide = selection_error.add_selection_error(d, np.array([chosen[name].loss for name in names]))
+    wide = row_tuning.add_selection_error(d, np.array([chosen[name].loss for name in names]))
     before, after = (bool((benjamini_hochberg(x.p) < ALPHA).any()) for x in (d, wide))
     half, half_before = (stats.t.isf(ALPHA / 2, x.df[1:]) * x.se[1:] for x in (wide, d))
     return before, after, float((half / half_before).mean())

@@ -2,7 +2,7 @@
 
 records to cells     records, summary, build_summary, study_report
 what is found        analysis
-statistics           significance, sequential, selection_error
+statistics           significance, sequential
 formats              blocks, serialize
 other programs       archive, curve_export
 """

@@ -31,7 +31,7 @@ from lightning_tfm.report.wording.outlier_seeds import outlier_seeds
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.rows import Paper, Row
-from lightning_tfm.study.sequential import NOT_ASKED, Course, Look
+from lightning_tfm.study.sequential import NOT_ASKED, Course
 from lightning_tfm.study.study import own_name
 
 BEFORE = "before the first interim analysis"
@@ -235,13 +235,12 @@ def _each_look(
         ]
     plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
     last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
-    return [row_evidence(_cells_of_look(cells, look), names, paper, full_size, part, last) for look, part in taken]
-
-
-def _cells_of_look(cells: Cells, look: Look) -> Cells:
-    """The cells that a look saw."""
-    filled = {(row, seed): cell for (row, seed), cell in cells.filled.items() if seed in look.seeds.get(row, [])}
-    return replace(cells, filled=filled)
+    evidence_of_looks = []
+    for look, share in taken:  # on the cells that it saw
+        filled = {(row, seed): cell for (row, seed), cell in cells.filled.items() if seed in look.seeds.get(row, [])}
+        seen = replace(cells, filled=filled)
+        evidence_of_looks.append(row_evidence(seen, names, paper, full_size, share, last))
+    return evidence_of_looks
 
 
 def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[Key, float]:

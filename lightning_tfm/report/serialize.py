@@ -16,41 +16,34 @@ Data = Sequence[Mapping[str, object]]
 """lines of a CSV file: head -> value at full precision; a head that a line lacks is empty there"""
 INLINE = {"inline": True}
 """of a dictionary or a dataclass, if there is one, whose keys are those of the dataclass itself in JSON"""
-BY_METRIC = {"by metric": ""}
-"""of a field whose keys are metrics, and in JSON keys beside the other fields, after this word"""
+BY_METRIC = {"by metric": True}
+"""of a field whose keys are metrics, and in JSON keys beside the other fields"""
 
 
 def plain(value: Any) -> Any:
     """For JSON."""
     if is_dataclass(value):
-        shown = [f for f in fields(value) if _key_of(f) and not _left_out(value, f)]
         keys: dict[str, Any] = {}
-        for f in shown:
-            own = getattr(value, f.name)
+        for f in fields(value):
+            own, key = getattr(value, f.name), f.metadata.get("key", f.name.replace("_", " "))
+            if not key or ("optional" in f.metadata and own is None):
+                continue
             if "inline" in f.metadata:
                 keys |= plain(own) or {}
-            elif (of := f.metadata.get("by metric")) is None:
-                keys[_key_of(f)] = plain(own)
+            elif "by metric" in f.metadata:
+                keys |= {METRICS[m].key: _of_metric(METRICS[m], v) for m, v in own.items()}
             else:
-                keys |= {of + METRICS[m].key: of_metric(METRICS[m], v) for m, v in own.items()}
+                keys[key] = plain(own)
         return keys
     if isinstance(value, dict):
         return {key: plain(v) for key, v in value.items()}
     return [plain(v) for v in value] if isinstance(value, list) else value
 
 
-def of_metric(metric: Metric, value: Any) -> Any:
-    """What is said of it, for JSON: an sd in percent has a separate key."""
+def _of_metric(metric: Metric, value: Any) -> Any:
+    """What is said of it: an sd in percent has a separate key."""
     keys = plain(value)
     return {metric.sd_key if key == "sd" else key: x for key, x in keys.items()} if isinstance(keys, dict) else keys
-
-
-def _key_of(field_: Any) -> str:
-    return field_.metadata.get("key", field_.name.replace("_", " "))
-
-
-def _left_out(value: Any, field_: Any) -> bool:
-    return "optional" in field_.metadata and getattr(value, field_.name) is None
 
 
 def rounded(value: Any) -> Any:

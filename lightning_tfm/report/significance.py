@@ -14,7 +14,7 @@ import numpy as np
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, paper_metrics
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report import selection_error
+from lightning_tfm.report.analyses import row_tuning
 from lightning_tfm.report.records import Boots, Cells, FilledCell
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.evidence import (
@@ -79,10 +79,10 @@ def _family_evidence(
     n_R = np.array([len(runs[name]) for name in order])
     parts = _differences(order, runs, n_R, cells.boots, metrics)
     evidence: dict[Key, Evidence] = {}
-    chosen = selection_error.row_choices(cells.tuning, {row: [c.value("ppl") for c in of] for row, of in runs.items()})
+    chosen = row_tuning.row_choices(cells.tuning, {row: [c.value("ppl") for c in of] for row, of in runs.items()})
     loss_R = np.array([chosen[name].loss if name in chosen else 0.0 for name in order])
     for metric, without in parts.items():
-        d = selection_error.add_selection_error(without, loss_R)
+        d = row_tuning.add_selection_error(without, loss_R)
         p_R = np.where((n_R >= statistics.LEAST) & (n_R[0] >= statistics.LEAST), d.p, np.nan)
         printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
         tau = METRICS[metric].clear

@@ -20,7 +20,7 @@ class TunedRow:
     ppl: dict[str, Overflowing]
     """value -> mean dev PPL over the tuning seeds"""
     other: float | None = field(default=None, metadata=OPTIONAL)
-    """share of the redrawn choices that take another value (report/selection_error.py)"""
+    """share of the redrawn choices that take another value (report/analyses/row_tuning.py)"""
 
 
 @dataclass(frozen=True)

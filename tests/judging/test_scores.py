@@ -16,8 +16,7 @@ import lightning_tfm
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.judging import scores
-from lightning_tfm.judging.logs import read_logs
-from lightning_tfm.judging.scores import aim, read_scores
+from lightning_tfm.judging.scores import aim, read_logs, read_scores
 from tests.helpers.tables import read_tables
 
 HEAD = "row,seed,acc\n"

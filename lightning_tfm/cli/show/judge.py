@@ -49,7 +49,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     _check(options, [a.name for a in aims], path)
     columns = options["row"], options["seed"]
     if path.is_dir():
-        from lightning_tfm.judging.logs import read_logs
+        from lightning_tfm.judging.scores import read_logs
 
         scores = read_logs(path, aims, *columns, options["best"])
     else:

@@ -3,7 +3,7 @@ text."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from lightning_tfm.measure.layer_table import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
@@ -36,19 +36,14 @@ def read_layer_table(path: Path) -> LayerTable | None:
     return read_kept(LayerTable, path, "a table of layers: remove it; lightning-tfm layers makes it again")
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Of a study's layers."""
-
-    table: LayerTable
-    rows: list[tuple[str, str]]
-    """(row, its layer type and sizes)"""
+Costs = tuple[LayerTable, list[tuple[str, str]]]
+"""What was measured, and of each row of a study its layer type and sizes"""
 
 
 def find(cells: Cells, report: Summary) -> Costs | None:
     table = read_layer_table(folder_of(cells.root, report.study) / FILE)
     rows = [(row.label or row.name, _layer(cells.study.exact(row).model)) for row in cells.study.rows]
-    return None if table is None else Costs(table, rows)
+    return None if table is None else (table, rows)
 
 
 def _layer(m: Model) -> str:
@@ -60,7 +55,8 @@ def _layer(m: Model) -> str:
 
 def sections(costs: Costs, report: Summary) -> list[Section]:
     """The pictures, which answer Table 1, and the numbers."""
-    table, which = costs.table, Table("", columns("row", "layer", words=["layer"]), costs.rows)
+    table, rows = costs
+    which = Table("", columns("row", "layer", words=["layer"]), rows)
     about = "Ring: self-attention begins to cost more than the layer of that line."
     drawn = Figures([(both(chart(table, what)), about) for what in COSTS])
     numbers = [*blocks(table), Fold("Which rows have which layers", [which])]
@@ -228,6 +224,6 @@ ANALYSIS = Analysis(
     key="layers",
     find=find,
     sections=sections,
-    closing=lambda costs, report: list(filter(None, [dearer_from(costs.table)])),
+    closing=lambda costs, report: list(filter(None, [dearer_from(costs[0])])),
     json=False,
 )

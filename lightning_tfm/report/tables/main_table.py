@@ -209,44 +209,34 @@ def difference_columns(report: Summary, metric: Metric, near: bool = False) -> d
     unit, to = ", %" * metric.log, f" to {report.reference}" if report.reference else ""
     whom = "the paper" if of_the_paper and metric.printed else report.to
 
-    def column(key: str, head: str, kind: str, about: str, cell: Callable[[Difference, SummaryRow], Cell]) -> Shown:
+    def column(
+        key: str, head: str, about: str, cell: Callable[[Difference, SummaryRow], Cell], **traits: Any
+    ) -> dict[str, Shown]:
         def of(row: SummaryRow) -> Cell:
             d = row.metric(metric.name).difference
             if key == "d" and row.name == report.reference:
                 return Cell("reference")
             return Cell() if d is None else cell(d, row)
 
-        return Shown(
-            head,
-            kind=kind,
-            group=metric.column_head,
-            over=_over(metric),
-            key=f"{metric.name}-{key}",
-            about=about,
-            cell=of,
-            data=partial(_difference_data, metric, key),
-        )
+        own = {"key": f"{metric.name}-{key}", "about": about, "cell": of, **traits}
+        data = partial(_difference_data, metric, key)
+        return {key: Shown(head, group=metric.column_head, over=_over(metric), data=data, **own)}
 
-    head, name = f"Δ {metric.column_head}{unit}{to}", metric.column_head
-    verdict = partial(_verdict_cell, metric, report.alpha)
-    shown = {
-        "d": column(
-            "d",
-            head,
-            "difference",
-            f"difference in {name} to {report.to}, {report.level} %",
-            partial(_own_cell, metric),
-        ),
-        "pd": column("pd", f"paper Δ{unit}", "", f"the paper's difference in {name}", partial(_paper_cell, metric)),
-        "p": column("p", "p (BH)", "p", f"p of {name} by Benjamini and Hochberg", lambda d, _: _p(d.p)),
-        "holm": column("holm", "p (Holm)", "p", f"p of {name} by Holm", lambda d, _: _p(d.holm)),
-        "word": column("word", f"{name} against {whom}", "word", f"verdict in {name}", verdict),
-    }
+    name = metric.column_head
+    head, about = f"Δ {name}{unit}{to}", f"difference in {name} to {report.to}, {report.level} %"
     latex = r"$\Delta$" + r"\,\%" * metric.log
-    shown["d"] = replace(shown["d"], narrow=near, lines=f"Δ{unit}", latex=latex)
-    shown["p"], shown["holm"] = (replace(shown[key], on=False, latex="$p$") for key in ("p", "holm"))
-    shown["word"] = replace(shown["word"], narrow=near, words=True, lines="verdict", latex="")
-    return shown if of_the_paper and metric.printed else {key: own for key, own in shown.items() if key != "pd"}
+    shown = column(
+        "d", head, about, partial(_own_cell, metric), kind="difference", narrow=near, lines=f"Δ{unit}", latex=latex
+    )
+    if of_the_paper and metric.printed:
+        shown |= column("pd", f"paper Δ{unit}", f"the paper's difference in {name}", partial(_paper_cell, metric))
+    of_p = {"kind": "p", "on": False, "latex": "$p$"}
+    shown |= column("p", "p (BH)", f"p of {name} by Benjamini and Hochberg", lambda d, _: _p(d.p), **of_p)
+    shown |= column("holm", "p (Holm)", f"p of {name} by Holm", lambda d, _: _p(d.holm), **of_p)
+    cell, of_word = partial(_verdict_cell, metric, report.alpha), {"kind": "word", "words": True, "lines": "verdict"}
+    return shown | column(
+        "word", f"{name} against {whom}", f"verdict in {name}", cell, narrow=near, latex="", **of_word
+    )
 
 
 def _difference_data(metric: Metric, key: str, row: SummaryRow) -> Line:

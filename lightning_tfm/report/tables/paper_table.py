@@ -51,7 +51,10 @@ def paper_latex(report: Summary, layout: Layout = LAYOUT) -> str:
     if grid:
         first = main_table.field_columns(columns.columns_to_print(rows), columns.cell_text)
     else:
-        change = [_change(rows)] if _in_words(rows) else main_table.field_columns(columns.columns_to_print(rows))
+        names = columns.columns_to_print(rows)
+        words = {row.name: "" if row.base else _changes(row, names).replace(r"\_", r"\_\allowbreak{}") for row in rows}
+        in_one = replace(main_table.change_column(rows), cell=lambda row: Cell(Tex(words[row.name])))
+        change = [in_one] if _in_words(rows) else main_table.field_columns(names)
         called = (
             main_table.name_column()
             if columns.of_the_paper(rows)
@@ -73,7 +76,9 @@ def paper_latex(report: Summary, layout: Layout = LAYOUT) -> str:
             main_table.table(rows, part), rf"More metrics of Table~\ref{{{label}}}.", f"{label}-{i}"
         )
     if grid and grid.effects and tests != "none":
-        text += "\n" + to_table(factors.table(grid), _of_effects(report), f"{label}-effects")
+        of_effects = _capital(latex(factors.ABOUT.partition("; where nothing")[0]))
+        effects = f"Main effects and interactions of {latex(report.title or report.study)}. {of_effects}."
+        text += "\n" + to_table(factors.table(grid), effects, f"{label}-effects")
     return text
 
 
@@ -88,19 +93,8 @@ def _of(report: Summary, metric: Metric, tests: str, paper: bool) -> list[main_t
     return [*scores, made["d"], made["p" if tests == "p" else "word"]]
 
 
-def _of_effects(report: Summary) -> str:
-    about = _capital(latex(factors.ABOUT.partition("; where nothing")[0]))
-    return f"Main effects and interactions of {latex(report.title or report.study)}. {about}."
-
-
 def _name(study: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in study)
-
-
-def _change(rows: Sequence[SummaryRow]) -> main_table.Shown:
-    names = columns.columns_to_print(rows)
-    changes = {row.name: "" if row.base else _changes(row, names).replace(r"\_", r"\_\allowbreak{}") for row in rows}
-    return replace(main_table.change_column(rows), cell=lambda row: Cell(Tex(changes[row.name])))
 
 
 def _in_words(rows: Sequence[SummaryRow]) -> bool:

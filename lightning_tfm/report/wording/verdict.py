@@ -96,14 +96,9 @@ def judge(
     if abs(paper) > of.clear:
         return _of_a_clear_one(e, paper, of, significant, full_size, to)
     if significant:
-        tau = of.clear
-        if e.lower > paper + tau or e.upper < paper - tau:
-            return RowVerdict(
-                Verdict.DIFFERS, f"differs from {to}; the paper's difference is within the noise of single runs"
-            )
-        return RowVerdict(
-            Verdict.UNCLEAR, f"differs from {to}; the paper's difference is within the noise of single runs"
-        )
+        outside = e.lower > paper + of.clear or e.upper < paper - of.clear
+        why = f"differs from {to}; the paper's difference is within the noise of single runs"
+        return RowVerdict(Verdict.DIFFERS if outside else Verdict.UNCLEAR, why)
     if e.equivalent < ALPHA and (full_size or of.same_unit):
         return RowVerdict(Verdict.NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
     return _undecided(e, "neither a difference nor its absence shown")

@@ -9,7 +9,7 @@ import pytest
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.row_tuning import Tuning, best_value, variants
-from lightning_tfm.report import selection_error
+from lightning_tfm.report.analyses import row_tuning
 from lightning_tfm.report.analyses.row_tuning import notes
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
 from lightning_tfm.report.study_report import make
@@ -69,19 +69,19 @@ def tuned(*rows: tuple[str, float, list[float]], seeds: int = 1, values=VALUES) 
 
 def test_a_close_choice_adds_error_and_is_open_and_a_clear_one_adds_none():
     tuning = tuned(("base", 1.0, [0.9, 0.7, 0.9]), ("close", 1.0, [0.9, 0.7, 0.705]))
-    found = selection_error.row_choices(tuning, {"base": SEEDS, "close": SEEDS})
+    found = row_tuning.row_choices(tuning, {"base": SEEDS, "close": SEEDS})
     assert found["base"].loss == found["base"].other == 0
     assert 0.3 < found["close"].other < 0.5 and found["close"].loss > 0
-    more = selection_error.row_choices(replace(tuning, seeds=[1, 2, 3, 4, 5]), {"base": SEEDS, "close": SEEDS})
+    more = row_tuning.row_choices(replace(tuning, seeds=[1, 2, 3, 4, 5]), {"base": SEEDS, "close": SEEDS})
     assert more["close"].other < found["close"].other, "tuning seeds settle it"
 
 
 def test_a_value_that_diverged_and_a_row_on_a_plateau_change_no_other_row():
     rows = [("base", 1.0, [0.9, 0.7, 0.72]), ("a", 1.0, [0.91, 0.71, 0.74]), ("b", 1.0, [0.9, 0.7, 0.73])]
     known = {name: SEEDS for name in ("base", "a", "b", "out")}
-    alone = selection_error.row_choices(tuned(*rows), known)
+    alone = row_tuning.row_choices(tuned(*rows), known)
     for bad in (2.3, math.inf):
-        beside = selection_error.row_choices(tuned(*rows, ("out", 1.0, [0.95, 0.8, bad])), known)
+        beside = row_tuning.row_choices(tuned(*rows, ("out", 1.0, [0.95, 0.8, bad])), known)
         assert math.isfinite(beside["out"].loss)
         for name in ("base", "a", "b"):
             assert beside[name].other == alone[name].other
@@ -92,18 +92,18 @@ def test_a_value_that_diverged_and_a_row_on_a_plateau_change_no_other_row():
 def test_the_response_is_a_parabola_in_the_log_of_the_value_whose_curvature_rows_share():
     x = np.log(VALUES)
     exact = np.array([[0.1 * (v - at) ** 2 + 0.5 for v in x] for at in (0.0, 0.3, -0.2)])
-    assert selection_error.response(exact, VALUES) == pytest.approx(exact)
-    assert all(selection_error.response(exact, no) is exact for no in (["a", "b", "c"], [True, 1, 2]))
+    assert row_tuning.response(exact, VALUES) == pytest.approx(exact)
+    assert all(row_tuning.response(exact, no) is exact for no in (["a", "b", "c"], [True, 1, 2]))
 
 
 def test_row_and_base_add_their_losses_to_the_error_and_no_seed_makes_them_smaller():
     n, zero = np.full(3, 5), np.zeros(3)
     d = compare(np.array([0.0, 0.02, 0.02]), np.full(3, 1e-4), n, SentenceNoise(zero, zero))
-    wide = selection_error.add_selection_error(d, np.array([0.1, 0.0, 0.3]))
+    wide = row_tuning.add_selection_error(d, np.array([0.1, 0.0, 0.3]))
     assert wide.se[1:] ** 2 - d.se[1:] ** 2 == pytest.approx(np.array([0.1, 0.4]) * d.seed_variance[1:])
     assert (wide.p[1:] > d.p[1:]).all() and (wide.df[1:] < d.df[1:]).all() and np.isnan(wide.p[0])
     assert wide.shared[1:] == pytest.approx(np.array([0.1, 0.4]) * d.seed_variance[1:])
-    same = selection_error.add_selection_error(d, zero)
+    same = row_tuning.add_selection_error(d, zero)
     assert same.p[1:] == pytest.approx(d.p[1:], rel=1e-12) and same.df[1:] == pytest.approx(d.df[1:], rel=1e-12)
 
 
