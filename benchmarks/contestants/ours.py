@@ -15,7 +15,7 @@ from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.model.beam_search import beam_search
-from lightning_tfm.runs.malloc import keep_freed_memory
+from lightning_tfm.runs.process.threads import keep_freed_memory
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.counters import Tally

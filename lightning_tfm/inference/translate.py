@@ -15,7 +15,7 @@ from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import BLOCK, Trained, Translation
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.malloc import keep_freed_memory
+from lightning_tfm.runs.process.threads import keep_freed_memory
 
 
 def translate(

@@ -9,7 +9,7 @@ from lightning_tfm.data.fingerprint_check import prepare_same
 from lightning_tfm.queue.devices import Devices
 from lightning_tfm.runs.evaluation import score_anew
 from lightning_tfm.runs.process.attempt import Task
-from lightning_tfm.runs.process.launchers import train_cell
+from lightning_tfm.runs.train import train_cell
 from lightning_tfm.runs.trainer import prepare_process
 from lightning_tfm.study.cell import Plan
 from lightning_tfm.study.study import Study

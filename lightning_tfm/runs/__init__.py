@@ -4,5 +4,4 @@ its folder           folder, record, outcome, divergence
 an attempt           own_class_check, resume, train, trainer, weights, samples, evaluation, length_buckets,
                      rescored
 its record           result, environment
-its processes        malloc
 """

@@ -71,10 +71,10 @@ def score_split(
     )
     ends = (split.source_lengths + 1, split.target_lengths + 1)
     if isinstance(text, LongText):
-        from lightning_tfm.runs.length_buckets import Scored, by_length
+        from lightning_tfm.runs.length_buckets import by_length
 
-        made = Scored(lines, hypotheses, references, *ends)
-        score = replace(score, by_length=by_length(made, text.limit, how.bleu_tokenize))
+        of_each = by_length(lines, hypotheses, references, ends, text.limit, how.bleu_tokenize)
+        score = replace(score, by_length=of_each)
     folder = attempt.folder.scores(name)
     hyp, table = folder / f"{split_name}.hyp.txt", folder / f"{split_name}.sentences.tsv"
     if translated:

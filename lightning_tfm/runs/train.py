@@ -13,20 +13,22 @@ import torch
 import torch.distributed as dist
 
 from lightning_tfm.accel import select
-from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.config import Experiment, Hardware, to_dict
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.sources.length_buckets import LongText, check_reach
 from lightning_tfm.errors import UserError
-from lightning_tfm.registry import own_parts
+from lightning_tfm.registry import SCHEDULES, own_parts
 from lightning_tfm.runs.evaluation import check_metrics, score_split
 from lightning_tfm.runs.folder import Attempt, RunFolder
+from lightning_tfm.runs.process.forking import by_torchrun
 from lightning_tfm.runs.record import Score, to_plain
 from lightning_tfm.runs.result import attempt_provenance, record_of
 from lightning_tfm.runs.resume import find_start
 from lightning_tfm.runs.samples import Samples
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import average_weights
+from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.user_classes import whole_modules
 from lightning_tfm.sums import with_checksum
 from lightning_tfm.training.async_checkpoint import Writer
@@ -36,7 +38,7 @@ from lightning_tfm.training.counters import Tally
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.rank_config_check import Agreement, digest
-from lightning_tfm.training.schedule import EventSchedule
+from lightning_tfm.training.schedule import EventSchedule, check_schedule
 
 
 @dataclass
@@ -142,3 +144,39 @@ class Run:
                     if score is not None:
                         scores[key] = score
         return scores
+
+
+def write_plan(plan: Plan, cell: Cell, attempt: Attempt) -> None:
+    """What names the run and what it trains, into its folder: by one process, before others take part, since the first
+    rank sweeps away what is half written."""
+    experiment, identity = plan
+    attempt.write_json(attempt.folder.identity, identity)
+    attempt.write_json(attempt.folder.experiment, to_dict(experiment))
+    attempt.write_json(attempt.folder.cell, {"row": cell.row, "seed": cell.seed})
+
+
+def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, store: Path) -> None:
+    """Train and score a cell with all processes that `hardware` requests, or torchrun has started; result.json has it.
+
+    `store`: the token store of its text (data/prepare.py).
+
+    Raises what `Run.train` and `fork_ranks` raise.
+    """
+    experiment, identity = plan
+    if not by_torchrun():  # whose first rank has written it
+        write_plan(plan, cell, attempt)
+    beside: list[pl.Callback] = []
+    if hardware.profile:
+        from lightning_tfm.training.profile import Profile  # what a run does not need is not loaded
+
+        beside.append(Profile(attempt.folder.path / "profile"))
+    if experiment.training.schedule not in SCHEDULES:
+        check_schedule(experiment.training, experiment.model.d_model)
+    run = Run(experiment, identity, hardware, attempt, store, beside)
+    if by_torchrun() or hardware.devices == 1:
+        run.train()
+    else:
+        from lightning_tfm.runs.process.ranks import fork_ranks
+
+        # asking for the GPUs may touch CUDA, which survives no fork
+        fork_ranks(run.train, hardware.devices, hardware.threads, spawn=uses_gpu(hardware))

@@ -9,7 +9,7 @@ from lightning.pytorch.plugins.environments import LightningEnvironment, TorchEl
 from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_tfm.config import Experiment, Hardware
-from lightning_tfm.runs.malloc import keep_freed_memory
+from lightning_tfm.runs.process.threads import keep_freed_memory
 from lightning_tfm.training.checkpoints import Checkpoints
 from lightning_tfm.training.precision import LIGHTNING, set_flags, uses_gpu
 

@@ -23,7 +23,7 @@ from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.searches import search_report
 from lightning_tfm.report.study_report import make, render_table, table_without_tests
 from lightning_tfm.report.wording.notes import to_words
-from lightning_tfm.runs.length_buckets import Scored, by_length
+from lightning_tfm.runs.length_buckets import by_length
 from lightning_tfm.runs.record import Score, to_plain
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
@@ -186,12 +186,13 @@ class Long(Generator):
                     Line(float(t * (1.0 + h + rise * f)), int(t), [5] * (int(t) - 1 if not f else int(t) // 3), 0.0)
                     for t, h, f in zip(target, hard, far, strict=True)
                 ]
-                made = Scored(lines, ["a b c d e"] * len(lines), ["a b c d e"] * len(lines), source, target)
+                texts = ["a b c d e"] * len(lines)
+                classes = by_length(lines, texts, texts, (source, target), LIMIT, "13a")
                 name = evaluation_hash(self.study.base, self.text.fingerprint("val"))
                 nll, tokens = math.fsum(x.nll for x in lines), sum(x.tokens for x in lines)
                 score = Score(
                     split="val", weights="last", ppl=math.exp(nll / tokens), nll=nll, tokens=tokens, bleu=100.0,
-                    signature=SIGNATURE, evaluation_hash=name, by_length=by_length(made, LIMIT, "13a"),
+                    signature=SIGNATURE, evaluation_hash=name, by_length=classes,
                 )  # fmt: skip
                 scores = folder.scores(name)
                 write_json(scores / "val.json", to_plain(score))

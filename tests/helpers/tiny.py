@@ -73,7 +73,7 @@ def attempt(e: Experiment, root: Path, hardware: Hardware | None = None) -> tupl
     from lightning_tfm.runs.folder import RunFolder
     from lightning_tfm.runs.process.attempt import run_attempt
     from lightning_tfm.runs.process.forking import exit_on_signals
-    from lightning_tfm.runs.process.launchers import train_cell
+    from lightning_tfm.runs.train import train_cell
     from lightning_tfm.study.cell import Cell
 
     exit_on_signals()

@@ -356,16 +356,16 @@ def test_what_torchrun_started_is_the_hardware(monkeypatch) -> None:
 
 
 def test_a_rank_of_torchrun_writes_nothing_that_the_first_one_may_sweep_away(tmp_path, monkeypatch) -> None:
-    from lightning_tfm.runs.process import launchers  # with torch, which forks above do without
+    from lightning_tfm.runs import train  # with torch, which forks above do without
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     trained: list[list[Path]] = []
     attempt = RunFolder(tmp_path, "a" * 16).claim()
     before = sorted(attempt.folder.path.rglob("*.json"))
-    monkeypatch.setattr(launchers.Run, "train", lambda run: trained.append(sorted(run.folder.path.rglob("*.json"))))
+    monkeypatch.setattr(train.Run, "train", lambda run: trained.append(sorted(run.folder.path.rglob("*.json"))))
     cell = Cell("base", 1, "a" * 16, 1.0)
-    launchers.train_cell((Experiment(), {"user_classes": {}}), cell, Hardware(accelerator="cpu"), attempt, tmp_path)
-    launchers.write_plan((Experiment(), {"user_classes": {}}), cell, attempt)
+    train.train_cell((Experiment(), {"user_classes": {}}), cell, Hardware(accelerator="cpu"), attempt, tmp_path)
+    train.write_plan((Experiment(), {"user_classes": {}}), cell, attempt)
     assert trained == [before] and json.loads(attempt.folder.cell.read_text()) == {"row": "base", "seed": 1}
 
 

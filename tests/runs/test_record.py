@@ -26,7 +26,7 @@ from lightning_tfm.parseval import F1
 from lightning_tfm.report.analyses.head_ablation import head_blocks
 from lightning_tfm.report.records import read_columns
 from lightning_tfm.runs.folder import RunFolder, StaleAttempt, find_run
-from lightning_tfm.runs.length_buckets import Scored, by_length
+from lightning_tfm.runs.length_buckets import by_length
 from lightning_tfm.runs.record import (
     ByLength,
     Measure,
@@ -242,7 +242,7 @@ def test_every_line_counts_once_on_each_side():
     source, target = np.array([4, 10, 11, 24]), np.array([6, 12, 5, 20])
     lines = [Line(float(t), int(t), [7] * pieces) for t, pieces in zip(target, (4, 11, 1, 3), strict=True)]
     text = ["a b c d", "a b c d e", "b c d e", "f g h i"]
-    found = by_length(Scored(lines, ["x", *text[1:]], text, source, target), 10, "13a")
+    found = by_length(lines, ["x", *text[1:]], text, (source, target), 10, "13a")
     sides = {side: [c for c in found.classes if c.side == side] for side in ("source", "target", "longer", "both")}
     assert {side: [c.upto for c in some] for side, some in sides.items()} == {
         "source": [0.5, 1.0, 1.5, 2.5],

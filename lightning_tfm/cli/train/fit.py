@@ -59,7 +59,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     cell = Cell(settings.name, exact.training.seed, name, 1.0)
     plan = (exact, identity)
     if torchrun and torchrun.rank() > 0:
-        from lightning_tfm.runs.process.launchers import train_cell
+        from lightning_tfm.runs.train import train_cell
 
         return torchrun.follow(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, prepared.folder))
     with _mirror(mode, folder, cell):
@@ -89,7 +89,7 @@ def _torchrun() -> ModuleType | None:
 
 def _train(plan: Plan, cell: Cell, hardware: Hardware, folder: RunFolder, store: Path) -> int:
     print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr, flush=True)
-    from lightning_tfm.runs.process.launchers import train_cell, write_plan  # with torch, which takes seconds
+    from lightning_tfm.runs.train import train_cell, write_plan  # with torch, which takes seconds
 
     exit_on_signals()
 

@@ -1,1 +1,1 @@
-"""The processes of one run: its attempt, ranks, threads, launchers."""
+"""The processes of one run: its attempt, ranks, threads."""

