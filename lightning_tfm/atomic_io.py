@@ -1,12 +1,14 @@
 """Files that survive a crash: whole or not at all, and a lock that dies with its holder."""
 
+import csv
 import errno
 import fcntl
+import io
 import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -135,3 +137,13 @@ def sync_file(path: Path) -> None:
 def to_json(value: Any) -> bytes:
     """Readable JSON with a newline at the end; NaN and infinity are refused (ValueError): they are not JSON."""
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
+    """CSV with a line for each, under the heads in the order in which they come up."""
+    heads = list(dict.fromkeys(head for line in lines for head in line))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, heads, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import lightning
 
-from lightning_tfm.atomic_io import locked, write_atomic
+from lightning_tfm.atomic_io import locked, to_csv, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.judging.scores import records
-from lightning_tfm.report.serialize import to_csv
 
 
 class Scores(lightning.Callback):

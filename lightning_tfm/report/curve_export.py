@@ -13,11 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_tfm.atomic_io import write_atomic
+from lightning_tfm.atomic_io import to_csv, write_atomic
 from lightning_tfm.config import evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import numbers
-from lightning_tfm.report.serialize import to_csv
 from lightning_tfm.runs.folder import RunFolder, find_run, read_json
 from lightning_tfm.runs.record import CURVES, Called, RunRecord
 from lightning_tfm.runs.rescored import read_under_evaluation

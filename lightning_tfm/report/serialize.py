@@ -1,7 +1,5 @@
-"""What a program reads, at full precision: CSV, and JSON of dataclasses, whose fields are keys with blanks."""
+"""What a program reads, at full precision: JSON of dataclasses, whose fields are keys with blanks."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -60,16 +58,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, (float, np.floating)):
         return float(f"{value:.10g}") if math.isfinite(value) else None
     return value
-
-
-def to_csv(data: Data) -> str:
-    """A line for each, under the heads in the order in which they come up."""
-    heads = list(dict.fromkeys(head for line in data for head in line))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, heads, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(data)
-    return out.getvalue()
 
 
 def to_json(content: Any, **head: object) -> str:

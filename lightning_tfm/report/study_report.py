@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lightning_tfm.atomic_io import write_atomic
+from lightning_tfm.atomic_io import to_csv, write_atomic
 from lightning_tfm.report.analyses.catalog import ANALYSES
 from lightning_tfm.report.build_summary import summarise, summarise_untested
 from lightning_tfm.report.pages.page import page
@@ -13,7 +13,7 @@ from lightning_tfm.report.records import Cells, read_cells, with_sentences
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.sequential import futile_rows, next_course, open_rows
-from lightning_tfm.report.serialize import to_csv, to_json
+from lightning_tfm.report.serialize import to_json
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import main_table
 from lightning_tfm.report.tables.paper_table import LAYOUT, Layout, paper_latex

@@ -1,23 +1,20 @@
 """What a search found: its trials, the best configurations as experiment files, and what mattered."""
 
-import csv
-import io
 import json
 import shlex
 import warnings
 from pathlib import Path
-from typing import Any
 
 import optuna
 import yaml
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from lightning_tfm.atomic_io import write_atomic
+from lightning_tfm.atomic_io import to_csv, write_atomic
 from lightning_tfm.config import to_dict
 from lightning_tfm.plural_words import plural
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storages.open import open_queue
+from lightning_tfm.queue.studies import open_queue
 from lightning_tfm.study.command import fit_command, with_out
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import value_of
@@ -45,7 +42,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     lines = [t.to_line(search) for t in trials]
     for name, written in (("importance", [importance.to_line() for importance in mattered]), ("trials", lines)):
         write_atomic(folder / f"{name}.json", (json.dumps(written, indent=1) + "\n").encode())
-    write_atomic(folder / "trials.csv", _csv(lines).encode())
+    write_atomic(folder / "trials.csv", (to_csv(lines) if lines else "trial\n").encode())
     leading, single = best(trials, search.objectives), len(search.objectives) == 1
     of_best = [t for t in trials if t.trial in leading]
     chosen = {folder / ("best.yaml" if single else f"best-{t.trial}.yaml"): t for t in of_best}
@@ -93,14 +90,6 @@ def _trial(search: Search, t: FrozenTrial) -> Trial:
         tied=search.tied(name, every) or None,
         trained=search.trained(name, every),
     )
-
-
-def _csv(lines: list[dict[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(lines[0]) if lines else ["trial"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return out.getvalue()
 
 
 def _experiment_file(search: Search, trial: Trial, path: Path) -> str:

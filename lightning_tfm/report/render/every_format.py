@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lightning_tfm.atomic_io import to_csv
 from lightning_tfm.report.blocks import Section, Text, blocks_of
 from lightning_tfm.report.pages.document import render as page
 from lightning_tfm.report.render.latex import to_latex
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.serialize import Data, to_csv, to_json
+from lightning_tfm.report.serialize import Data, to_json
 
 
 @dataclass(frozen=True)

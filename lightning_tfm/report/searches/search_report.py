@@ -12,6 +12,7 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
+from lightning_tfm.atomic_io import to_csv
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
@@ -21,7 +22,7 @@ from lightning_tfm.report.pages.shared import four_digits
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.searches import figures
 from lightning_tfm.report.searches.search_summary import SearchSummary, field_name, objective_name
-from lightning_tfm.report.serialize import rounded, to_csv, to_json
+from lightning_tfm.report.serialize import rounded, to_json
 from lightning_tfm.report.tables.paper_table import LAYOUT, Layout
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.schema import read_kept
