@@ -27,7 +27,7 @@ from lightning_tfm.study.sequential import planned_cells
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
 from lightning_tfm.watch.run_state import Curve
-from lightning_tfm.watch.study_state import CellState, StudyState, Watch, state_word
+from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 
 OF_A_RUN = ("step", "steps", "ppl", "parameters", "seconds", "attempts", "diverged")
 """fields of watch.run_state.RunState that `StudyResults.runs` returns"""
@@ -55,7 +55,7 @@ class StudyResults:
         """One line for each run: row, seed, its name, its state, and what is known about it so far."""
         state = self.state()
         return frame(
-            {"row": cell.row, "seed": cell.seed, "run": cell.training_hash[:16], "state": state_word(cell_state.state)}
+            {"row": cell.row, "seed": cell.seed, "run": cell.training_hash[:16], "state": cell_state.state}
             | {key: getattr(run, key) for key in OF_A_RUN}
             | {metric.name: run.score(metric) for metric in state.metrics(self.study)}
             for cell_state in state.cells

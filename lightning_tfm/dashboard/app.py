@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -53,7 +54,7 @@ class Dashboard:
             Route("/study/{name}/report", self.report),
             Route("/study/{name}/report/version", self.report_version),
             Route("/compare", self.comparison),
-            *(Route(static(kind), partial(_asset, kind)) for kind in MEDIA),
+            *(Route(static(kind), _asset(kind)) for kind in MEDIA),
         ]
         middleware = [
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
@@ -61,7 +62,8 @@ class Dashboard:
             *([Middleware(BaseHTTPMiddleware, dispatch=who_has(token))] if token else []),
             Middleware(GZipMiddleware, compresslevel=6),
         ]
-        wrong = {404: self._not_found, NoSuchPage: self._not_found, UserError: self._cannot_be_made}
+        wrong: dict[Any, Any] = {404: self._not_found, NoSuchPage: self._not_found}
+        wrong[UserError] = lambda request, error: self._wrong("This page cannot be made", str(error), 503)
         return Starlette(routes=routes, middleware=middleware, exception_handlers=wrong)
 
     # --- pages ---
@@ -138,9 +140,6 @@ class Dashboard:
         words = str(error) if isinstance(error, NoSuchPage) else f"{request.url.path}: {getattr(error, 'detail', '')}"
         return self._wrong("Not found", words, 404)
 
-    def _cannot_be_made(self, request: Request, error: Exception) -> Response:
-        return self._wrong("This page cannot be made", str(error), 503)
-
     def _wrong(self, title: str, words: str, status: int) -> Response:
         return HTMLResponse(render("wrong.html", **frame(self.board.root, title), words=words), status)
 
@@ -178,10 +177,10 @@ def _unless_known(request: Request, tag: str, make: Callable[[], Response]) -> R
     return answer
 
 
-def _asset(kind: str, request: Request) -> Response:
-    """The style sheet or the script: its address names its content, so that it may be kept for ever."""
+def _asset(kind: str) -> Callable[[Request], Response]:
+    """Answers the style sheet or the script: its address names its content, so that it may be kept for ever."""
     headers = {"Cache-Control": "max-age=31536000, immutable"}
-    return Response(asset(kind), media_type=MEDIA[kind], headers=headers)
+    return lambda request: Response(asset(kind), media_type=MEDIA[kind], headers=headers)
 
 
 # --- the server ---

@@ -179,15 +179,11 @@ def _scoring(run: RunState) -> tuple[str, ...]:
     return run.text, *(scores[name].evaluation_hash if name in scores else "" for name in ("dev", "test"))
 
 
-@dataclass(frozen=True)
-class _Here:
+class _Here(dict[str, RunState]):
     """The runs that were seen; one that nobody has started waits."""
 
-    runs: dict[str, RunState]
-
-    def __getitem__(self, training_hash: str) -> RunState:
-        name = training_hash[:16]
-        return self.runs.get(name) or RunState(name=name, state="waiting")
+    def __missing__(self, name: str) -> RunState:
+        return RunState(name=name, state="waiting")
 
 
 def _lost_metrics(runs: dict[str, RunState]) -> tuple[str, ...]:

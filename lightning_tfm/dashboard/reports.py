@@ -133,14 +133,16 @@ class Reports:
     def _search(self, study: Search, now: str) -> str:
         """From its present storage; from trials.json if there is none."""
         from lightning_tfm.queue.searches.results import trials_and_importances
-        from lightning_tfm.queue.storages.open import open_to_read
+        from lightning_tfm.queue.storages.backends import JOURNAL
+        from lightning_tfm.queue.studies import open_queue
         from lightning_tfm.report.searches import search_report
 
+        folder = folder_of(self._root, study.name)
         try:
-            records = trials_and_importances(study, open_to_read(self._root, study.name))
-            made = search_report.of_trials(study, *records, root=self._root)
+            queue = open_queue(self._root, study.name, str(folder / JOURNAL), lambda text: None)
+            made = search_report.of_trials(study, *trials_and_importances(study, queue), root=self._root)
         except UserError:
-            if not (folder_of(self._root, study.name) / "trials.json").is_file():
+            if not (folder / "trials.json").is_file():
                 raise
             made = search_report.make(study.name, self._root)
         return made.render("html", live=now, link=_own_page)

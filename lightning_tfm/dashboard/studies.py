@@ -83,7 +83,7 @@ class Outlines:
         if isinstance(study, Search):
             if not study.budget:
                 return found
-            linked = [CellState(cell) for cell in self._linked(folder / "cells", study)]
+            linked = [CellState(trial) for trial in self._trials(folder / "cells", study)]
             cells = {s.cell.row: s for s in (*known, *linked)}
             return replace(found, cells=tuple(cells.values()))
         if stamp(folder / LOOKS) is None:
@@ -92,12 +92,13 @@ class Outlines:
             course = read_looks(folder)
         except UserError as error:
             return Outline(found.name, why_not=str(error))
-        ran = {(cell.row, cell.seed) for cell in self._linked(folder / "cells", study)}
-        asked = [s for s in known if course is None or course.why_left_out(s.cell.row, s.cell.seed) != NOT_ASKED]
-        return replace(found, cells=tuple(s for s in known if s in asked or (s.cell.row, s.cell.seed) in ran))
+        ran = {(path.parent.name, path.stem) for path in folder.glob("cells/*/*.json")}
+        asked = (course is None or course.why_left_out(s.cell.row, s.cell.seed) != NOT_ASKED for s in known)
+        shown = (s for s, due in zip(known, asked, strict=True) if due or (s.cell.row, str(s.cell.seed)) in ran)
+        return replace(found, cells=tuple(shown))
 
-    def _linked(self, cells: Path, study: Study) -> list[Cell]:
-        """The cells that a study's folder links to: of a search one for each trial, with all its seeds."""
+    def _trials(self, cells: Path, study: Search) -> list[Cell]:
+        """Those that a study's folder links to, each with all its seeds."""
         now = _newest(cells)
         if cells not in self._links or self._links[cells][0] != now:
             plain = [read_object(file) for file in sorted(cells.glob("*/*.json"))]
@@ -105,9 +106,7 @@ class Outlines:
             for one in plain:
                 if {"row", "seed", "training_hash"} <= one.keys() and str(one["seed"]).isdecimal():
                     found.setdefault(str(one["row"]), []).append((int(one["seed"]), str(one["training_hash"])))
-            together = isinstance(study, Search)
-            groups = [(row, [run]) for row, runs in found.items() for run in runs]
-            groups = [(row, sorted(runs)) for row, runs in found.items()] if together else groups
+            groups = [(row, sorted(runs)) for row, runs in found.items()]
             made = [Cell(row, *runs[0], self._cost(study, runs), {}, tuple(runs[1:])) for row, runs in groups]
             self._links[cells] = now, made
         return self._links[cells][1]

@@ -125,7 +125,7 @@ def _trial(study: Search, state: CellState, seen: Seen, more: list[Asked]) -> di
     runs = [(run.seed, now[name_of(run)] if name_of(run) in seen.runs else None) for run in state.cell.runs]
     trained = experiment_of(runs[0][1].experiment) if runs[0][1] else None
     shown = [_typed_value(trained, study, p.name) if trained else (NOTHING, NOTHING) for p in study.space]
-    done = state.state == "done" and len(state.values) == len(study.objectives)
+    done = state.state == "finished" and len(state.values) == len(study.objectives)
     scores: list[float | None] = list(state.values) if done else [None] * len(study.objectives)
     there = {view.state if view else "waiting" for _, view in runs}
     trial = {"name": state.cell.row, "runs": runs, "view": runs[0][1], "parameters": shown, "scores": scores}

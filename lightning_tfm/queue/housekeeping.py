@@ -4,8 +4,8 @@ import re
 import shutil
 import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lightning_tfm.atomic_io import TEMPORARY
 from lightning_tfm.errors import UserError
@@ -16,46 +16,15 @@ from lightning_tfm.watch.run_state import RunState
 TRASH = ".trash-"
 OLD = 3600.0
 """seconds without a write after which something unfinished counts as left behind"""
+Garbage = tuple[Path, int, str]
+"""what can go, its bytes, and why"""
 
 
-@dataclass(frozen=True)
-class RunInfo:
-    """One line of `runs list`."""
-
-    run: str
-    """first 16 hex digits of the training hash"""
-    state: str
-    """one of run_state.STATES"""
-    reason: str
-    step: int | None
-    steps: int | None
-    attempts: int
-    cells: list[str]
-    """study/row/seed that link to it; row/seed as given to `fit` where no study does"""
-    bytes: int
-    owner: str | None
-    time: float
-    """when it ended, or was last written to; seconds since 1970"""
-    ppl: float | None
-    """on the dev set, as are `scores`"""
-    scores: dict[str, float]
-    """metric -> score of its translations"""
-
-
-@dataclass(frozen=True)
-class Garbage:
-    """Something that `gc` would remove."""
-
-    path: Path
-    bytes: int
-    why: str
-
-
-def list_runs(root: Path) -> list[RunInfo]:
+def list_runs(root: Path) -> list[dict[str, Any]]:
     """All runs of a results folder, the newest last. One whose records are damaged is listed as such."""
     cells = _cells(root)
     runs = [_info(RunFolder(root, path.name), cells.get(path.name, [])) for path in run_folders(root)]
-    return sorted(runs, key=lambda info: (info.time, info.run))
+    return sorted(runs, key=lambda run: (run["time"], run["run"]))
 
 
 def retry(root: Path, start: str, storage: str = "") -> int:
@@ -67,7 +36,7 @@ def retry(root: Path, start: str, storage: str = "") -> int:
     not enough (it has no password). Raises UserError where a study's queue cannot be opened.
     """
     from lightning_tfm.queue.storages.backends import in_journal
-    from lightning_tfm.queue.storages.open import open_queue
+    from lightning_tfm.queue.studies import open_queue
 
     if (folder := folder_of(root, start)).is_dir():
         return open_queue(root, start, "" if in_journal(folder) else storage, write=True).retry()
@@ -112,11 +81,11 @@ def gc(root: Path, dry_run: bool = True) -> list[Garbage]:
     garbage += [_item(path, "half-written file") for path in halves if _old(path)]
     garbage += _data_garbage(root)
     if not dry_run:
-        for item in garbage:
-            if item.path.is_dir():
-                shutil.rmtree(item.path)
+        for path, _, _ in garbage:
+            if path.is_dir():
+                shutil.rmtree(path)
             else:
-                item.path.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
     return garbage
 
 
@@ -150,23 +119,24 @@ def _names_of(store: Path) -> list[str]:
     return [store.name, *re.findall(r"\b[0-9a-f]{64}\b", card.read_text() if card.exists() else "")]
 
 
-def _info(folder: RunFolder, cells: list[str]) -> RunInfo:
+def _info(folder: RunFolder, cells: list[str]) -> dict[str, Any]:
+    """`cells`: study/row/seed that link to it; row/seed as given to `fit` where no study does."""
     run = RunState.of(folder.path)
     failed = run.outcome if run.state == "failed" else None
-    return RunInfo(
-        run=folder.path.name,
-        state=run.state,
-        reason=f"{failed.outcome}: {failed.reason}" if failed else run.words,
-        step=run.step,
-        steps=run.steps,
-        attempts=folder.newest(),
-        cells=cells or ([f"{run.called.row}/{run.called.seed}"] if run.called else []),
-        bytes=_size(folder.path),
-        owner=run.owner if run.state == "running" else None,
-        time=run.record.ended if run.record and run.record.ended is not None else _last_write(folder),
-        ppl=run.ppl,
-        scores=run.scores,
-    )
+    return {
+        "run": folder.path.name,
+        "state": run.state,
+        "reason": f"{failed.outcome}: {failed.reason}" if failed else run.words,
+        "step": run.step,
+        "steps": run.steps,
+        "attempts": folder.newest(),
+        "cells": cells or ([f"{run.called.row}/{run.called.seed}"] if run.called else []),
+        "bytes": _size(folder.path),
+        "owner": run.owner if run.state == "running" else None,
+        "time": run.record.ended if run.record and run.record.ended is not None else _last_write(folder),
+        "ppl": run.ppl,
+        "scores": run.scores,
+    }
 
 
 def _last_write(folder: RunFolder) -> float:
@@ -195,7 +165,7 @@ def _cells(root: Path) -> dict[str, list[str]]:
 
 
 def _item(path: Path, why: str) -> Garbage:
-    return Garbage(path, _size(path), why)
+    return path, _size(path), why
 
 
 def _size(path: Path) -> int:

@@ -17,9 +17,9 @@ from lightning_tfm.queue.pool import Job, Pool
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.sampling import optuna_params
-from lightning_tfm.queue.storages.backends import address_of_queue, remember
-from lightning_tfm.queue.storages.open import make_queue, open_queue
-from lightning_tfm.queue.storages.sharing import fetch, publish
+from lightning_tfm.queue.storages.backends import OUTAGES, address_of_queue, remember
+from lightning_tfm.queue.storages.sharing import check_shared, fetch, publish
+from lightning_tfm.queue.studies import make_queue, open_queue, study_of
 from lightning_tfm.queue.view import View, follow
 from lightning_tfm.queue.wandb_mirror import mirror_to_wandb
 from lightning_tfm.runs.outcome import MAY_BE_GONE, say
@@ -27,12 +27,16 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Study
-from lightning_tfm.study.study_file import folder_of, link
+from lightning_tfm.study.study_file import check_exists, folder_of, link
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.watch.study_state import CellState, Watch
 
 JOBS_EVERY = 15.0
 """seconds between two checks of the jobs of a cluster"""
+MORE = "more runs to come"
+"""note in a study's storage: those who have joined should wait when nothing is left to run"""
+MORE_EVERY = 2.0
+"""seconds between two checks of it"""
 
 
 def work(
@@ -76,7 +80,7 @@ def work(
 
 
 def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, start: bool = False) -> list[CellState]:
-    """Run every cell that is not finished yet and return how each ended (state "done" or "failed").
+    """Run every cell that is not finished yet and return how each ended (state "finished" or "failed").
 
     `job.training.train(task)` runs in a separate process for each cell. Studies with a sampler make their trials
     themselves. With `start` the study's definition is put into the storage for those who join.
@@ -167,3 +171,54 @@ def job_arguments(study: str, root: Path, resources: Resources) -> list[str]:
     default = dataclasses.asdict(Hardware())
     values = {key: value for key, value in dataclasses.asdict(resources.hardware).items() if value != default[key]}
     return arguments + [f"--trainer.{key}={value}" for key, value in values.items()]
+
+
+# --- those who join ---
+
+
+def join(name: str, root: Path, resources: Resources) -> list[CellState]:
+    """Work on an existing study. Raises UserError where this machine does not see the files it must see."""
+    from lightning_tfm.queue.prepare_data_rows import on_this_machine
+
+    if resources.share_files:
+        check_exists(root, name)
+    queue = open_queue(root, name, resources.storage, print)
+    if resources.share_files:
+        check_shared(queue, folder_of(root, name))
+    study = study_of(queue, root)
+    study.hardware_of(resources.hardware)  # refused before the data are read
+    here = on_this_machine(study, root)
+    if study.prints.differing(here.prints) or getattr(study, "data", None) != getattr(here, "data", None):
+        where = root / "data" / here.store
+        raise UserError(f"study '{name}': the text or the tokenizer here is not the study's; compare {where}")
+    while (states := work(study, [], root, resources)) is not None and _awaits_more(queue):
+        pass
+    return states or []
+
+
+def _awaits_more(queue: Queue) -> bool:
+    """Wait while more runs may come; returns whether they came."""
+    told = False
+    while True:
+        try:
+            if not queue.done():
+                return True
+            if not queue.note_of(MORE):
+                return False
+        except OUTAGES as error:
+            print(f"{queue.name}: {error}; trying again", file=sys.stderr)
+        if not told:
+            print(f"{queue.name}: waiting for the runs of the next interim analysis; Ctrl-C leaves", file=sys.stderr)
+            told = True
+        time.sleep(MORE_EVERY)
+
+
+def announce(study: Study, root: Path, resources: Resources, more: bool) -> list[CellState]:
+    """Tell those who join the study whether more runs may come when all are done; states of its cells so far.
+
+    The jobs of a cluster get no note: they leave, and every look submits its own.
+    """
+    queue = make_queue(study, root, resources, print)
+    if resources.cluster is None:
+        queue.note(MORE, more)
+    return queue.states()

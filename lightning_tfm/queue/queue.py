@@ -453,8 +453,8 @@ def newest(trials: list[FrozenTrial]) -> dict[tuple[str, int], FrozenTrial]:
 
 def state_of(trial: FrozenTrial) -> CellState:
     a = trial.user_attrs
-    names = {TrialState.RUNNING: "running", TrialState.COMPLETE: "done", TrialState.WAITING: "waiting"}
-    names[TrialState.PRUNED] = "pruned"
+    names = {TrialState.RUNNING: "running", TrialState.COMPLETE: "finished", TrialState.WAITING: "waiting"}
+    names[TrialState.PRUNED] = "stopped early"
     names[TrialState.FAIL] = "failed" if "final" in a else "waiting"
     owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
     whole = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)

@@ -12,9 +12,8 @@ from pathlib import Path
 from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
-from lightning_tfm.queue.launch import work
+from lightning_tfm.queue.launch import announce, work
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.storages.join import announce
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.sequential import Course, Options, following_seeds, looks_to_json, plan_of, read_looks

@@ -96,7 +96,7 @@ def with_best_values(study: Ablation, tuning: Tuning, root: Path, resources: Res
     states = work(tried, tried.cells(), root, resources, start=True)
     if states is None:
         return None
-    if lost := [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state != "done"]:
+    if lost := [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state != "finished"]:
         raise UserError(f"study '{tried.name}': {', '.join(lost)} did not finish, so no value can be chosen")
     choices = [best_value(tried, tuning, row, root) for row in study.rows]
     for line in words(tuning, choices, len(states)):

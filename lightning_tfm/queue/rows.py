@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.storages.open import has_queue, open_queue
+from lightning_tfm.queue.studies import has_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.study.row_tuning import FILE
 from lightning_tfm.study.rows import find_row

@@ -1,15 +1,61 @@
-"""The studies of a results folder, one line each, as queues, runs and looks together show them. Writes nothing."""
+"""The studies of a results folder: the queue of each, wherever it is kept, and how far all of them are."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.storages.open import has_queue, open_queue
+from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.storages.backends import JOURNAL, address_of_queue, find_storage
+from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.sequential import planned_cells
 from lightning_tfm.study.study import Ablation, Study
-from lightning_tfm.study.study_file import folder_of, load
+from lightning_tfm.study.study_file import check_exists, file_of, folder_of, from_plain, load
 from lightning_tfm.watch.run_state import Runs
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch
+
+
+def has_queue(root: Path, name: str, storage: str = "") -> bool:
+    """Whether study `name` was started: there is a queue to open. Raises UserError for a storage other than its own."""
+    folder = folder_of(root, name)
+    return bool(address_of_queue(storage, folder)) or (folder / JOURNAL).is_file()
+
+
+def open_queue(
+    root: Path, name: str, storage: str = "", say: Callable[[str], None] = say, *, write: bool = False
+) -> Queue:
+    """The queue of study `name`; `storage` is empty for where the study was started. Creates nothing.
+
+    Unless `write`, no file is opened for writing: a journal is read as it is, neither locked nor repaired.
+
+    Raises UserError if there is no such study, or no queue of it.
+    """
+    folder = folder_of(root, name)
+    if not has_queue(root, name, storage):
+        check_exists(root, name)
+        raise UserError(f"study '{name}' was defined but not started: {folder} holds no queue (or give --storage)")
+    queue = Queue(name, find_storage(address_of_queue(storage, folder), folder, write), say, create=False)
+    if file_of(root, name).is_file() or queue.note_of("definition") is not None:
+        queue.budget = study_of(queue, root).budget
+    return queue
+
+
+def make_queue(study: Study, root: Path, resources: Resources, say: Callable[[str], None]) -> Queue:
+    """The queue of `study`, for the calling process; created if missing. Raises UserError."""
+    folder = folder_of(root, study.name)
+    store = find_storage(address_of_queue(resources.storage, folder), folder)
+    return Queue(study.name, store, say, resources.grace, study.directions, study.budget)
+
+
+def study_of(queue: Queue, root: Path) -> Study:
+    """The study of a queue, from study.json below `root`, else as the storage holds it. Raises UserError."""
+    if file_of(root, queue.name).is_file():
+        return load(root, queue.name)
+    plain = queue.note_of("definition")
+    if plain is None:
+        raise UserError(f"the storage holds no definition of study '{queue.name}': start it with --storage first")
+    return from_plain(plain, f"study '{queue.name}' in the storage")
 
 
 def state_without_queue(study: Study, root: Path, runs: Runs) -> StudyState | None:
@@ -19,33 +65,15 @@ def state_without_queue(study: Study, root: Path, runs: Runs) -> StudyState | No
     return state if state.counts["finished"] else None
 
 
-@dataclass(frozen=True)
-class StudyInfo:
-    """One line of `status` without a study."""
-
-    name: str
-    kind: str
-    """table or search; empty where its definition cannot be read"""
-    counts: dict[str, int]
-    """cells by state, in words"""
-    whole: int
-    """cells of a table, trials of a search's budget"""
-    time: float
-    """when any of it was last written; seconds since 1970"""
-    trouble: str
-    """why it cannot be read, or its storage cannot be reached"""
-    state: str
-    """StudyState.state, or unknown"""
-
-
-def list_studies(root: Path) -> list[StudyInfo]:
-    """All studies below `root`, the newest last. One that cannot be read says why."""
+def list_studies(root: Path) -> list[dict[str, Any]]:
+    """All studies below `root`, the newest last, as `status --json` shows them. One that cannot be read says why."""
     runs = Runs(root, curves=False)  # whose curves no line shows
     studies = [_info(root, path.parent.name, runs) for path in (root / "studies").glob("*/study.json")]
-    return sorted(studies, key=lambda info: (info.time, info.name))
+    return sorted(studies, key=lambda study: (study["time"], study["name"]))
 
 
-def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
+def _info(root: Path, name: str, runs: Runs) -> dict[str, Any]:
+    """`whole`: cells of a table, trials of a search's budget; `time`: when any of it was last written."""
     folder = folder_of(root, name)
     kind, counts, whole, trouble, state = "", dict[str, int](), 0, "", "waiting"
     try:
@@ -65,4 +93,5 @@ def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
     except Exception as error:  # a database that is away, a journal of another program: the other studies are listed
         trouble, state = f"{type(error).__name__}: {error}", "unknown"
     written = max(path.stat().st_mtime for path in folder.iterdir() if path.is_file())
-    return StudyInfo(name, kind, counts, whole, written, trouble, state)
+    said = {"name": name, "kind": kind, "counts": counts, "whole": whole}
+    return said | {"time": written, "trouble": trouble, "state": state}

@@ -10,7 +10,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
 from lightning_tfm.queue.queue import another_experiment, linked_run
 from lightning_tfm.queue.searches.sampling import draw
-from lightning_tfm.queue.storages.open import has_queue, open_queue
+from lightning_tfm.queue.studies import has_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.cell import Cell, predicted_cost
 from lightning_tfm.study.rows import Fingerprints, RowData, apply, data_key
@@ -82,9 +82,8 @@ def trials_of(search: Search, root: Path, storage: str) -> tuple[list[Cell], lis
     """
     search = with_saved(search, root)
     states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
-    words = {"pruned": "stopped early", "failed": "failed"}
-    ended = [state for state in states if state.state in words]
-    endings = {s.cell.training_hash: f"{words[s.state]}: {s.reason}" for s in ended}
+    ended = [state for state in states if state.state in ("stopped early", "failed")]
+    endings = {s.cell.training_hash: f"{s.state}: {s.reason}" for s in ended}
     if not search.budget:
         return search.cells(), [], endings
     cells = [state.cell for state in states] or search.cells()

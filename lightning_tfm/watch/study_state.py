@@ -6,11 +6,11 @@ says comes first. Without a queue (records that came from elsewhere, the dashboa
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, PPL, Metric, paper_metrics
@@ -23,12 +23,9 @@ from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, Study
 from lightning_tfm.study.study_file import folder_of
 from lightning_tfm.watch.file_cache import Cached
-from lightning_tfm.watch.run_state import STATES, Runs, RunState
+from lightning_tfm.watch.run_state import STATES, Runs, RunState, name_of
 from lightning_tfm.watch.time_left import Left, Took, until_the_last
 
-SAID = {"done": "finished", "pruned": "stopped early"}
-"""state of a cell -> the word for it, if different; the same in all outputs"""
-MEANT = {word: state for state, word in SAID.items()}
 AHEAD = ("waiting", "interrupted")
 """states of cells that nobody is working on, and that will be taken"""
 ALWAYS = ("finished", "running", "waiting", "failed")
@@ -39,23 +36,18 @@ UNKNOWN = ""
 """state of a cell unknown to any queue"""
 
 
-def state_word(state: str) -> str:
-    """The word for a cell's state."""
-    return SAID.get(state, state)
-
-
 @dataclass(frozen=True)
 class CellState:
     """The state of a cell."""
 
     cell: Cell
     state: str = UNKNOWN
-    """waiting, running, done, pruned or failed; interrupted or damaged if a reader also looked at the runs"""
+    """one of run_state.STATES, interrupted or damaged only if a reader also looked at the runs"""
     reason: str = ""
     owner: Owner | None = None
     attempt: int = 0
     seconds: float | None = None
-    """length of the try that ended with done or pruned"""
+    """length of the try that finished or was stopped early"""
     values: tuple[float, ...] = ()
     """of a finished one: a value for each objective"""
     recorded: bool = False
@@ -71,7 +63,6 @@ class Running:
     row: str
     seed: int
     run: RunState
-    """with the time left for all seeds of its trial"""
     owner: Owner | None = None
     change: dict[str, Any] = field(default_factory=dict)
     """of a trial: its parameters"""
@@ -87,12 +78,6 @@ class Best:
     name: str
     """of the objective: dev/ppl in a table"""
     value: float
-
-
-class Reads(Protocol):
-    """Gives a run's state, by its hash (run_state.Runs)."""
-
-    def __getitem__(self, training_hash: str) -> RunState: ...
 
 
 @dataclass(frozen=True)
@@ -174,7 +159,7 @@ class Watch:
     workers: int = 0
     """at least this many; more if more are at work"""
     study: Study | None = None
-    runs: Reads = None  # type: ignore[assignment]
+    runs: Runs | Mapping[str, RunState] = None  # type: ignore[assignment]
     """by default those below `root`"""
     _evaluations: dict[str, tuple[str, str]] = field(default_factory=dict)
     """row -> hashes of the evaluations of its dev and test scores; empty for another study's row"""
@@ -198,7 +183,7 @@ class Watch:
         took = _took(cells, runs)
         runs = {name: run.after(took) for name, run in runs.items()}
         running = [_running(s, runs, took) for s in cells if s.state == "running"]
-        counts = Counter(state_word(s.state) for s in cells)
+        counts = Counter(s.state for s in cells)
         named = {word: counts[word] for word in (*ALWAYS, *ELSE) if word in ALWAYS or counts[word]}
         coming = max(0, self._most - len(cells))
         return StudyState(
@@ -235,7 +220,7 @@ class Watch:
     def _state_under_evaluation(self, cell: Cell) -> RunState:
         """A run with the scores of the study's own evaluation, which may have come later than the run; damaged where
         they are."""
-        run = self.runs[cell.training_hash]
+        run = self.runs[name_of(cell)]
         if self.study is None or (run.record is None and not run.validated_on):
             return run
         if cell.row not in self._evaluations:  # of a row that somebody else added or dropped: none
@@ -274,12 +259,12 @@ def _with_runs(s: CellState, runs: list[RunState], study: Study | None) -> CellS
             values = tuple(_mean([value_of_aim(record, aim) for record in records]) for aim in _aims(study))
         except UserError as error:
             return replace(s, state="damaged", reason=str(error))
-        return CellState(s.cell, "done", "", None, attempt, seconds, values, s.recorded, s.again)
-    if s.state in ("failed", "pruned"):
+        return CellState(s.cell, "finished", "", None, attempt, seconds, values, s.recorded, s.again)
+    if s.state in ("failed", "stopped early"):
         return s
-    if "damaged" in words and s.state in ("done", "waiting", UNKNOWN):
+    if "damaged" in words and s.state in ("finished", "waiting", UNKNOWN):
         return replace(s, state="damaged", reason=next(run.words for run in runs if run.state == "damaged"))
-    if s.state == "done" and s.recorded:
+    if s.state == "finished" and s.recorded:
         return s
     if "running" in words:
         return replace(s, state="running")
@@ -292,11 +277,10 @@ def _with_runs(s: CellState, runs: list[RunState], study: Study | None) -> CellS
     first_run = next(run for run in runs if run.state == first)
     if first == "failed" and s.state == "waiting":
         return replace(s, state="failed", reason=f"{first_run.words}; will be tried again", again=True)
-    if s.state == "done":
+    if s.state == "finished":
         s = replace(s, reason=first_run.words or REMOVED, seconds=None, values=())
-    if s.state in (UNKNOWN, "done") or first == "interrupted":
-        state = "waiting" if first == "finished" else first
-        return replace(s, state=MEANT.get(state, state), reason=s.reason or first_run.words)
+    if s.state in (UNKNOWN, "finished") or first == "interrupted":
+        return replace(s, state="waiting" if first == "finished" else first, reason=s.reason or first_run.words)
     return s
 
 
@@ -342,7 +326,7 @@ def _best(study: Study | None, cells: list[CellState], runs: dict[str, RunState]
     """None for several aims, and where rows have their own pieces, which perplexities are per. A row of a table
     with a seed that diverged has no mean."""
     aims = _aims(study)
-    done = [s for s in cells if s.state == "done" and s.values]
+    done = [s for s in cells if s.state == "finished" and s.values]
     if len(aims) > 1 or not done or (isinstance(study, Ablation) and study.data):
         return None
     ((name, direction),) = aims.items()
@@ -366,24 +350,21 @@ def _took(cells: list[CellState], runs: dict[str, RunState]) -> Took:
     whole: dict[str, tuple[float, float]] = {}  # a run of two rows counts once
     parts: dict[str, Seconds] = {}
     for s in cells:
-        for run in s.cell.runs if s.state == "done" else ():
+        for run in s.cell.runs if s.state == "finished" else ():
             record = runs[run.training_hash].record
             seconds = record.seconds.total if record else (s.seconds or 0.0) / len(s.cell.runs)
             whole |= {run.training_hash: (run.cost, seconds)} if seconds else {}
             parts |= {run.training_hash: record.seconds} if record else {}
-    trials = [s.seconds for s in cells if s.state in ("done", "pruned") and s.seconds]
+    trials = [s.seconds for s in cells if s.state in ("finished", "stopped early") and s.seconds]
     return Took(list(whole.values()), trials, list(parts.values()))
 
 
 def _running(s: CellState, runs: dict[str, RunState], took: Took) -> Running:
-    states = [runs[run.training_hash] for run in s.cell.runs]
-    open_runs = [i for i, run in enumerate(states) if run.record is None] or [len(states) - 1]
-    at = next((i for i in open_runs if states[i].state == "running"), open_runs[0])
-    cell, run = s.cell.runs[at], states[at]
-    left, costs = run.left, [each.cost for each in s.cell.runs[at + 1 :]]
-    if run.step is None and (least := took.of([cell.cost])) is not None:
-        left = Left(least)
-    run = replace(run, phase=run.phase or "starting", left=took.then(left, costs))
+    cell = next((run for run in s.cell.runs if runs[run.training_hash].state == "running"), s.cell)
+    run = runs[cell.training_hash]
+    if run.step is None and (least := took.of(cell.cost)) is not None:
+        run = replace(run, left=Left(least))
+    run = replace(run, phase=run.phase or "starting")
     if run.state == "interrupted":  # its next attempt has not begun yet
         run = replace(run, words="")
     return Running(cell.row, cell.seed, run, s.owner, cell.change)
@@ -398,29 +379,17 @@ def _left(
     at_least = any(r.run.left is None or r.run.left.at_least for r in running)
     if not took.whole:  # what the running ones will have taken just for training
         begun = zip(running, open_cells, strict=True)
-        took = Took(
-            [(cell.runs[0].cost, r.run.per_step * r.run.steps) for r, cell in begun if r.run.per_step and r.run.steps]
-        )
+        took = Took([(cell.cost, r.run.per_step * r.run.steps) for r, cell in begun if r.run.per_step and r.run.steps])
     workers = max(workers, len(running))
     if not took.whole or not workers or not (waiting or coming or running):
         return None
 
-    def whole(cell: Cell) -> float:
-        return took.of([run.cost for run in cell.runs]) or 0.0
-
-    def rest(cell: Cell) -> float:
-        return sum((took.of([run.cost]) or 0.0) * (1 - runs[run.training_hash].trained) for run in cell.runs)
-
-    busy = [0.0 if r.run.scoring else whole(cell) for r, cell in zip(running, open_cells, strict=True)]
-    busy = [r.run.left.seconds if r.run.left else unknown for r, unknown in zip(running, busy, strict=True)]
-    each = fmean(took.trials) if took.trials else _mean_trial(cells, took)
-    end = until_the_last(busy, [*map(rest, waiting), *[each] * coming], workers)
+    unknown = [0.0 if r.run.scoring else took.of(cell.cost) or 0.0 for r, cell in zip(running, open_cells, strict=True)]
+    busy = [r.run.left.seconds if r.run.left else whole for r, whole in zip(running, unknown, strict=True)]
+    rest = [(took.of(cell.cost) or 0.0) * (1 - runs[cell.training_hash].trained) for cell in waiting]
+    each = fmean(took.trials or [seconds for _, seconds in took.whole])
+    end = until_the_last(busy, [*rest, *[each] * coming], workers)
     return None if at_least and end < 1 else Left(end, at_least)
-
-
-def _mean_trial(cells: list[CellState], took: Took) -> float:
-    seeds = max((len(s.cell.runs) for s in cells), default=1)
-    return seeds * fmean(seconds for _, seconds in took.whole)
 
 
 def _share(cells: list[CellState], runs: dict[str, RunState], coming: int) -> float:

@@ -57,9 +57,9 @@ class Took:
     """seconds of each trial that ended, those that were stopped early too"""
     parts: list[Seconds] = field(default_factory=list)
 
-    def of(self, costs: Sequence[float]) -> float | None:
-        """Seconds of runs of these costs, one after another; None if nothing is known."""
-        return sum(seconds_at(cost, self.whole) for cost in costs) if self.whole else None
+    def of(self, cost: float) -> float | None:
+        """Seconds of a run of this cost; None if nothing is known."""
+        return seconds_at(cost, self.whole) if self.whole else None
 
     @property
     def scoring(self) -> float | None:
@@ -84,13 +84,6 @@ class Took:
         """Until a run that is being scored since then has ended."""
         left = (self.scoring or 0.0) - (time.time() - since)
         return Left(left) if left > 0 else None
-
-    def then(self, left: Left | None, costs: Sequence[float]) -> Left | None:
-        """With further runs after the one of `left`."""
-        if left is None or not costs:
-            return left
-        more = self.of(costs)
-        return Left(left.seconds, at_least=True) if more is None else Left(left.seconds + more, left.at_least)
 
 
 def until_the_last(busy: Sequence[float], ahead: Sequence[float], workers: int) -> float:

@@ -11,14 +11,14 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import rounds
-from lightning_tfm.queue.housekeeping import RunInfo, gc, list_runs, remove, retry
+from lightning_tfm.queue.housekeeping import gc, list_runs, remove, retry
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.rows import hide, show
 from lightning_tfm.queue.searches.sampling import optuna_params as params_of
 from lightning_tfm.queue.storages.backends import remember
-from lightning_tfm.queue.storages.open import make_queue, open_queue
 from lightning_tfm.queue.storages.sharing import publish
+from lightning_tfm.queue.studies import make_queue, open_queue
 from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.record import Measure, Texts
@@ -52,7 +52,7 @@ def age(path: Path, seconds: float = 7200) -> None:
 
 
 def names(root: Path, **how: bool) -> list[str]:
-    return [str(item.path.relative_to(root)) for item in gc(root, **how)]
+    return [str(path.relative_to(root)) for path, _, _ in gc(root, **how)]
 
 
 def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
@@ -66,13 +66,13 @@ def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
     with (tmp_path / "shown").open("w") as stream:
         launch("s", cells, tmp_path, train, stream)
     run(tmp_path, "cc", finished=False)
-    found = {info.run[:2]: info for info in list_runs(tmp_path)}
-    assert {key: (info.state, info.step, info.cells) for key, info in found.items()} == {
+    found = listed(tmp_path)
+    assert {key: (run["state"], run["step"], run["cells"]) for key, run in found.items()} == {
         "aa": ("finished", 10, ["s/good/1"]),
         "bb": ("failed", None, ["s/bad/2"]),
         "cc": ("running", 5, []),
     }
-    assert found["bb"].reason == "nan_loss: FloatingPointError: loss is nan" and found["cc"].owner is not None
+    assert found["bb"]["reason"] == "nan_loss: FloatingPointError: loss is nan" and found["cc"]["owner"] is not None
     assert retry(tmp_path, "bb") == 1 and retry(tmp_path, "bb") == 0 and retry(tmp_path, "cc") == 0
 
 
@@ -103,8 +103,8 @@ def test_a_failed_trial_of_a_search_is_queued_again(tmp_path, kind, sampler, obj
     assert kind == "journal" or not (tmp_path / "studies" / "s" / "journal.log").exists()
 
 
-def listed(root: Path) -> dict[str, RunInfo]:
-    return {info.run[:2]: info for info in list_runs(root)}
+def listed(root: Path) -> dict[str, dict]:
+    return {run["run"][:2]: run for run in list_runs(root)}
 
 
 def test_the_list_is_in_the_order_of_time_with_scores_and_names(tmp_path: Path, capsys) -> None:
@@ -114,8 +114,10 @@ def test_the_list_is_in_the_order_of_time_with_scores_and_names(tmp_path: Path, 
         leave(attempt, ppl=3.25, bleu=41.5, ended=1e9 + 3600 * number)
         attempt.release()
     found = list_runs(tmp_path)
-    assert [info.run[:2] for info in found] == ["cc", "aa", "bb"]
-    assert all((info.ppl, info.scores) == (3.25, {"bleu": 41.5}) for info in found) and found[0].cells == ["mine-cc/7"]
+    assert [run["run"][:2] for run in found] == ["cc", "aa", "bb"]
+    assert all((run["ppl"], run["scores"]) == (3.25, {"bleu": 41.5}) for run in found) and found[0]["cells"] == [
+        "mine-cc/7"
+    ]
     assert main(["runs", "list", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "2001-09-0" in lines[1] and "3.250" in lines[1] and "41.5" in lines[1] and "mine-cc/7" in lines[1]
@@ -146,8 +148,11 @@ def test_a_damaged_record_spoils_one_line_and_gc_leaves_the_run_alone(tmp_path: 
     broken.release()
     (broken.folder.path / name).write_text(content)
     found = listed(tmp_path)
-    assert found["aa"].state == "finished"
-    assert found["bb"].state == ("interrupted" if name == "progress.json" else "damaged") and name in found["bb"].reason
+    assert found["aa"]["state"] == "finished"
+    assert (
+        found["bb"]["state"] == ("interrupted" if name == "progress.json" else "damaged")
+        and name in found["bb"]["reason"]
+    )
     if name == "result.json" and "finished" not in content:
         assert all("b" * 16 not in item for item in names(tmp_path))
 
@@ -156,7 +161,7 @@ def test_a_run_that_was_stopped_early_has_not_failed(tmp_path: Path) -> None:
     attempt = run(tmp_path, "aa", finished=False)
     attempt.write_outcome("pruned", "median at step 4", 5)
     attempt.release()
-    assert (listed(tmp_path)["aa"].state, listed(tmp_path)["aa"].reason) == ("stopped early", "median at step 4")
+    assert [listed(tmp_path)["aa"][key] for key in ("state", "reason")] == ["stopped early", "median at step 4"]
 
 
 def test_a_run_that_a_study_uses_is_removed_by_force_alone(tmp_path: Path, capsys) -> None:
@@ -226,7 +231,7 @@ def test_gc_names_what_can_go_and_touches_nothing_unless_told(tmp_path: Path, ca
     before = sorted(tmp_path.rglob("*"))
     assert names(tmp_path) == expected
     assert sorted(p for p in tmp_path.rglob("*") if p.name != "now") == before
-    assert gc(tmp_path)[0].bytes == 1000
+    assert gc(tmp_path)[0][1] == 1000
     assert main(["runs", "gc", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.endswith(f"would be freed by: lightning-tfm runs gc --yes --out {tmp_path}\n")
     assert names(tmp_path, dry_run=False) == expected

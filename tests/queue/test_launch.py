@@ -103,7 +103,7 @@ def states(root: Path) -> dict[str, CellState]:
 
 def assert_whole(root: Path, fake: Fake, count: int) -> None:
     """Every run finished exactly once, with the metrics of an undisturbed one, and nobody is left."""
-    assert {state.state for state in states(root).values()} == {"done"} and len(states(root)) == count
+    assert {state.state for state in states(root).values()} == {"finished"} and len(states(root)) == count
     assert Counter(row for row, _ in fake.notes("ended")) == {f"r{i}": 1 for i in range(count)}
     for cell in make_cells(count):
         folder = RunFolder(root, cell.training_hash)
@@ -148,11 +148,11 @@ def test_a_record_that_cannot_be_read_fails_its_own_cell_alone(tmp_path: Path, d
         damage()
     children_before = children()
     first, second = study(tmp_path, train, 2, workers=1)
-    assert (first.state, second.state) == ("failed", "done") and children() == children_before
+    assert (first.state, second.state) == ("failed", "finished") and children() == children_before
     assert str(run.path) in first.reason and ".json: " in first.reason and first.attempt == 1
     assert f"s: refused: r0/1; when the cause is gone, {'lightning-tfm resume s'}" in shown(tmp_path)
     (run.path / damaged).unlink()
-    assert {state.state for state in study(tmp_path, Fake(tmp_path), 2, workers=1, again=True)} == {"done"}
+    assert {state.state for state in study(tmp_path, Fake(tmp_path), 2, workers=1, again=True)} == {"finished"}
 
 
 def test_a_record_damaged_after_its_study_ended_fails_its_own_cell_and_the_others_train(tmp_path: Path) -> None:
@@ -161,11 +161,11 @@ def test_a_record_damaged_after_its_study_ended_fails_its_own_cell_and_the_other
     record = RunFolder(tmp_path, make_cells(1)[0].training_hash).result
     record.write_text('{"half": true}')
     found = study(tmp_path, fake, 3, workers=1)
-    assert [state.state for state in found] == ["failed", "done", "done"] and str(record) in found[0].reason
+    assert [state.state for state in found] == ["failed", "finished", "finished"] and str(record) in found[0].reason
     assert f"{record}: " in shown(tmp_path) and "s: refused: r0/1; when the cause is gone" in shown(tmp_path)
     record.unlink()
     found = study(tmp_path, fake, 3, workers=1, again=True)
-    assert {state.state for state in found} == {"done"}
+    assert {state.state for state in found} == {"finished"}
     assert Counter(row for row, _ in fake.notes("ended")) == {"r0": 2, "r1": 1, "r2": 1}
 
 
@@ -175,7 +175,7 @@ def test_a_finished_run_without_the_score_that_a_study_asks_for_fails_its_own_ce
 
     monkeypatch.setattr(Trials, "values", values)
     first, second = study(tmp_path, lambda task: leave(task.attempt, steps=6 + (task.cell.row == "r0")), 2, workers=1)
-    assert (first.state, second.state) == ("failed", "done")
+    assert (first.state, second.state) == ("failed", "finished")
     assert first.reason == "the run's record holds no dev/f1"
 
 
@@ -194,7 +194,9 @@ def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(t
     fake = Fake(tmp_path)
     before = children()
     ended = study(tmp_path, fake, 6, workers=3)
-    assert [(state.cell.row, state.state, state.attempt) for state in ended] == [(f"r{i}", "done", 1) for i in range(6)]
+    assert [(state.cell.row, state.state, state.attempt) for state in ended] == [
+        (f"r{i}", "finished", 1) for i in range(6)
+    ]
     assert_whole(tmp_path, fake, 6)
     pids = {pid for _, pid in fake.notes("began")}
     assert len(pids) == 6 and os.getpid() not in pids and children() == before
@@ -238,7 +240,7 @@ def test_a_run_that_somebody_else_works_on_is_waited_for(tmp_path: Path, forks) 
 
     pid = forks.start(other)
     wait_for((tmp_path / "ready").exists)
-    assert {state.state for state in study(tmp_path, fake, 2, workers=1)} == {"done"}
+    assert {state.state for state in study(tmp_path, fake, 2, workers=1)} == {"finished"}
     assert [row for row, _ in fake.notes("began")] == ["r1"] and forks.join(pid) == 0
 
 
@@ -265,7 +267,7 @@ def test_a_failing_run_is_named_and_the_study_goes_on(tmp_path, error, tries, wo
 
     study(tmp_path, train, 2, workers=1)
     found = states(tmp_path)
-    assert (found["r1"].state, found["r0"].state, len(fake.notes("tried"))) == ("done", "failed", tries)
+    assert (found["r1"].state, found["r0"].state, len(fake.notes("tried"))) == ("finished", "failed", tries)
     assert words in found["r0"].reason and words in shown(tmp_path)
     folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
     outcome = read_small(Outcome, folder.outcome)
@@ -310,11 +312,11 @@ def test_the_same_command_tries_once_more_what_may_go_on_now(tmp_path: Path) -> 
     assert "s: nan_loss: r3/1; the same run gives the same again\n" in told
     (tmp_path / "trouble").unlink()
     states = launch("s", cells, tmp_path, train, again=True)
-    assert [state.state for state in states] == ["done", "done", "done", "failed", "failed"]
+    assert [state.state for state in states] == ["finished", "finished", "finished", "failed", "failed"]
     causes.clear()
     assert retry(tmp_path, "s") == 2
     states = launch("s", cells, tmp_path, lambda task: fake(task), again=True)
-    assert {state.state for state in states} == {"done"}, "the command that was named helps"
+    assert {state.state for state in states} == {"finished"}, "the command that was named helps"
 
 
 @pytest.mark.parametrize(
@@ -477,7 +479,7 @@ def test_a_run_that_hangs_stopped_under_a_living_pool_is_killed_and_retried(tmp_
 
     monkeypatch.setattr(pool, "time", Hurried(lambda: any(is_stopped(pid) for _, pid in fake.notes("stops"))))
     [state] = study(tmp_path, train, 1, workers=1, grace=60.0)
-    assert (state.state, state.attempt) == ("done", 2)
+    assert (state.state, state.attempt) == ("finished", 2)
     assert "gave no sign of life for 60 s" in shown(tmp_path)
 
 
@@ -493,4 +495,4 @@ def test_an_error_of_the_pool_s_own_leaves_no_process_and_hands_every_cell_back(
         study(tmp_path, train, 2, workers=2)
     assert children() == before
     assert {state.state for state in states(tmp_path).values()} == {"waiting"}
-    assert {state.state for state in study(tmp_path, Fake(tmp_path), 2, workers=2)} == {"done"}
+    assert {state.state for state in study(tmp_path, Fake(tmp_path), 2, workers=2)} == {"finished"}

@@ -117,7 +117,7 @@ def test_workers_claim_each_cell_once(both: Storage, name: str, tmp_path: Path, 
     assert [forks.join(pid) for pid in [forks.start(worker) for _ in range(3)]] == [0] * 3
     assert sorted((tmp_path / "claimed").read_text().split()) == sorted(f"r{i}" for i in range(12))
     queue = Queue(name, both)
-    assert queue.done() and {state.state for state in queue.states()} == {"done"}
+    assert queue.done() and {state.state for state in queue.states()} == {"finished"}
 
 
 def test_a_dead_owners_cell_is_requeued_by_exactly_one_of_many(storage: Storage, name: str, forks) -> None:

@@ -16,15 +16,14 @@ import pytest
 
 from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.launch import work
+from lightning_tfm.queue.launch import join, work
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.results import importances, report
 from lightning_tfm.queue.searches.sampling import SearchTrials, optuna_params, warmup_line
 from lightning_tfm.queue.storages.backends import find_storage
-from lightning_tfm.queue.storages.join import join
-from lightning_tfm.queue.storages.open import make_queue, open_queue
 from lightning_tfm.queue.storages.sharing import publish
+from lightning_tfm.queue.studies import make_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.record import Measure, Outcome, read_small
@@ -138,7 +137,7 @@ def test_a_search_makes_its_trials_and_no_two_alike(tmp_path: Path, sampler: str
     storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
     made = search(sampler=sampler)
     states = run(tmp_path, made, workers=3, storage=storage)
-    assert [state.state for state in states] == ["done"] * 6
+    assert [state.state for state in states] == ["finished"] * 6
     assert len({json.dumps(state.cell.change) for state in states}) == 6
     assert all(state.values == (pytest.approx(loss(state.cell.change)),) for state in states)
     run(tmp_path, made, storage=storage)
@@ -147,13 +146,13 @@ def test_a_search_makes_its_trials_and_no_two_alike(tmp_path: Path, sampler: str
 
 
 def test_a_gaussian_process_proposes_in_a_process_that_forks(tmp_path: Path) -> None:
-    assert [s.state for s in run(tmp_path, search(sampler="gp", trials=12), workers=1)] == ["done"] * 12
+    assert [s.state for s in run(tmp_path, search(sampler="gp", trials=12), workers=1)] == ["finished"] * 12
 
 
 def test_the_points_of_a_grid_run_once_each(tmp_path: Path) -> None:
     states = run(tmp_path, search(space=GRID, sampler="grid", trials=1), workers=3)
     assert Counter(tuple(s.cell.change.values()) for s in states) == {(h, N): 1 for h in (1, 2, 4) for N in (1, 2)}
-    assert {s.state for s in states} == {"done"}
+    assert {s.state for s in states} == {"finished"}
     summary = report(load(tmp_path, "s"), tmp_path)
     assert "6 finished" in summary and "too few to tell" in summary
 
@@ -164,7 +163,7 @@ def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, ki
     rates = [Parameter("training.lr_factor", "categorical", [0.4, 0.3, 5.0, 6.0])]  # the second beats the first
     made = search(pruner=Pruner("median", 1, 3, 1), space=rates, sampler="grid", trials=1, prune_in_warmup=True)
     states = run(tmp_path, made, workers=1, storage=storage, train=train_until_stopped)
-    pruned = [s for s in states if s.state == "pruned"]
+    pruned = [s for s in states if s.state == "stopped early"]
     assert [s.cell.change["training.lr_factor"] for s in pruned] == [5.0, 6.0] and len(states) == 4
     queue = open_queue(tmp_path, "s", storage)
     line = warmup_line(replace(made, prune_in_warmup=False), queue)
@@ -179,7 +178,7 @@ def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, ki
     lines = trials(tmp_path)
     assert Counter(line["state"] for line in lines)["pruned"] == len(pruned)
     assert all(line["dev/ppl"] is None for line in lines if line["state"] == "pruned")
-    best = min((s for s in states if s.state == "done"), key=lambda s: s.values)
+    best = min((s for s in states if s.state == "finished"), key=lambda s: s.values)
     assert best.cell.training_hash[:16] in (tmp_path / "studies" / "s" / "best.yaml").read_text()
 
 
@@ -189,12 +188,12 @@ def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, k
     base = override(Experiment(), {"training.steps": STEPS, "training.warmup": 3}, "test")
     made = search(base=base, pruner=Pruner(kind, 1, 2), trials=14, sampler="random", prune_in_warmup=within)
     states = run(tmp_path, made, workers=2, train=train_watched)
-    assert len(states) == 14 and {s.state for s in states} == {"done", "pruned"}
+    assert len(states) == 14 and {s.state for s in states} == {"finished", "stopped early"}
     study = Queue("s", find_storage("", tmp_path / "studies" / "s")).study(None, None)
     trials = {t.user_attrs["row"]: t for t in study.get_trials()}
     for state in states:
         trial, folder = trials[state.cell.row], RunFolder(tmp_path, state.cell.training_hash)
-        if state.state == "done":
+        if state.state == "finished":
             assert trial.value == pytest.approx(loss(state.cell.change)) and folder.finished()
             continue
         decided = trial.user_attrs["pruned_by"]
@@ -287,7 +286,7 @@ def test_a_killed_trial_goes_on_with_the_same_parameters(tmp_path: Path, forks) 
     os.kill(pid, signal.SIGKILL)
     assert forks.join(launcher) == 0
     queue = Queue("s", find_storage("", tmp_path / "studies" / "s"))
-    assert [(s.state, s.attempt) for s in queue.states()] == [("done", 2), ("done", 1)]
+    assert [(s.state, s.attempt) for s in queue.states()] == [("finished", 2), ("finished", 1)]
     study = queue.study(None, None)
     params = [t.params for t in study.get_trials() if t.user_attrs["row"] == "t0000"]
     assert len(params) == 2 and params[0] == params[1]
@@ -342,7 +341,7 @@ def test_base_runs_first_and_a_space_that_is_exhausted_stops(tmp_path: Path) -> 
     space = [Parameter("training.lr_factor", "categorical", [0.3, 0.8])]
     made = search(space=space, trials=50, based=True)
     states = run(tmp_path, made, workers=2)
-    assert next(s.cell.row for s in states) == "base" and {s.state for s in states} == {"done"}
+    assert next(s.cell.row for s in states) == "base" and {s.state for s in states} == {"finished"}
     assert next(s.cell.change["training.lr_factor"] for s in states) == 1.0
     assert sorted(s.cell.change["training.lr_factor"] for s in states[1:]) == [0.3, 0.8]
     begun = (tmp_path / "begun").read_text().splitlines()

@@ -403,7 +403,7 @@ def test_a_study_on_a_real_slurm_outlives_a_requeue_a_time_limit_and_a_cancellat
             launcher.wait()
         subprocess.run(["scancel", "--user", study.call("id", "-un").strip()], env=environment)
     states = {state.cell.seed: state for state in study.states()}
-    assert {state.state for state in states.values()} == {"done"} and sorted(states) == [1, 2, 3, 4, 5, 6]
+    assert {state.state for state in states.values()} == {"finished"} and sorted(states) == [1, 2, 3, 4, 5, 6]
     assert states[first].attempt > 1 and states[second].attempt > 1
     jobs = study.call("scontrol", "show", "job")
     describe = {block.split()[0].partition("=")[2]: block for block in jobs.split("\n\n") if block.strip()}

@@ -19,7 +19,7 @@ from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storages.backends import JOURNAL, find_storage
-from lightning_tfm.queue.storages.open import open_queue
+from lightning_tfm.queue.studies import open_queue
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study import expressions
@@ -305,7 +305,7 @@ def test_the_dashboard_opens_nothing_for_writing(folder: Path) -> None:
     pages = ("/", "/runs", "/study/packed", "/study/several", "/study/packed/news")
 
     def serve() -> int:
-        app = Dashboard(Board(Path("results"), cache=folder / "cache"), True).app()
+        app = Dashboard(Board(Path("results"), cache=folder / "cache")).app()
         answers: list[dict] = []
 
         async def receive() -> dict:

@@ -12,8 +12,9 @@ import pytest
 
 from lightning_tfm.atomic_io import locked
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.launch import MORE, _awaits_more
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storages import join, journal
+from lightning_tfm.queue.storages import journal
 from lightning_tfm.queue.storages.backends import address_of_queue, find_storage, remember
 from lightning_tfm.queue.storages.journal import open_journal
 from lightning_tfm.queue.storages.sharing import check_shared, publish, shares_files
@@ -147,7 +148,7 @@ def test_a_reader_that_looks_again_reads_only_what_is_new_to_it(tmp_path, said, 
     monkeypatch.setattr(journal, "_lines", lambda data: sizes.append(len(data)) or split(data))
     writer = queue(path, said)
     writer.enqueue(cells(2))
-    reader = Queue("s", find_storage(str(path), tmp_path).to_read(), said.append, create=False)
+    reader = Queue("s", find_storage(str(path), tmp_path, write=False), said.append, create=False)
     assert [state.cell.row for state in reader.states()] == ["r0", "r1"]
     before = path.stat().st_size
     writer.enqueue(cells(3))
@@ -235,23 +236,23 @@ def test_a_study_keeps_to_its_storage(tmp_path: Path) -> None:
 
 
 def test_who_has_joined_waits_while_more_runs_may_come(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(join, "MORE_EVERY", 0.01)
+    monkeypatch.setattr("lightning_tfm.queue.launch.MORE_EVERY", 0.01)
     launcher = Queue("s", find_storage("", tmp_path))
     helper = Queue("s", find_storage("", tmp_path), create=False)
-    assert not join._awaits_more(helper)  # a study without rounds
+    assert not _awaits_more(helper)  # a study without rounds
     assert not capsys.readouterr().err
 
     def after_a_while(act) -> float:
         begin = time.monotonic()
         threading.Timer(0.3, act).start()
-        awaited.append(join._awaits_more(helper))
+        awaited.append(_awaits_more(helper))
         return time.monotonic() - begin
 
     awaited: list[bool] = []
-    launcher.note(join.MORE, True)
+    launcher.note(MORE, True)
     assert after_a_while(lambda: launcher.enqueue([Cell("base", 1, "0" * 64, 1.0)])) >= 0.3
     launcher.finish(launcher.claim(), 1.0)
-    assert after_a_while(lambda: launcher.note(join.MORE, False)) >= 0.3
+    assert after_a_while(lambda: launcher.note(MORE, False)) >= 0.3
     assert awaited == [True, False]
     said = "s: waiting for the runs of the next interim analysis; Ctrl-C leaves\n"
     assert capsys.readouterr().err == said * 2

@@ -144,7 +144,7 @@ def assert_whole(root: Path, where: list[Path], storage: str) -> None:
     queue = Queue("storm", find_storage(storage, root / "studies" / "storm"), lambda text: None)
     told = [t.user_attrs["row"] for t in queue.study(None, None).get_trials(states=(TrialState.COMPLETE,))]
     assert Counter(told) == {cell.row: 1 for cell in cells()}
-    assert {state.state for state in queue.states()} == {"done"} and queue.done()
+    assert {state.state for state in queue.states()} == {"finished"} and queue.done()
 
 
 def assert_all_befell(storm: Storm) -> None:
@@ -166,7 +166,7 @@ def test_a_storm_of_kills_changes_nothing(tmp_path: Path, forks) -> None:
     assert_whole(tmp_path, [tmp_path], "")
     with (tmp_path / "again").open("w") as stream:
         final = launch("storm", cells(), tmp_path, train, stream)
-    assert {state.state for state in final} == {"done"} and len(final) == RUNS
+    assert {state.state for state in final} == {"finished"} and len(final) == RUNS
     assert_nobody_left([tmp_path])
 
 
@@ -190,7 +190,7 @@ def test_a_storm_over_two_working_directories_on_postgres(tmp_path: Path, forks,
     assert_all_befell(storm)
     with (tmp_path / "again").open("w") as stream:
         final = launch("storm", cells(), roots[0], train, stream, storage=postgres.url, share_files=shared)
-    assert {state.state for state in final} == {"done"} and len(final) == RUNS
+    assert {state.state for state in final} == {"finished"} and len(final) == RUNS
     assert_whole(roots[0], roots, postgres.url)
     assert_nobody_left(roots)
     if not shared:
@@ -227,7 +227,7 @@ def search_with_two_ranks(root: str) -> list:
 def test_both_ranks_stop_at_the_same_step(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv(held.VARIABLE, str(tmp_path / "never"))
     (_, good, _, _), (_, bad, reason, name) = in_child(search_with_two_ranks, str(tmp_path))
-    assert (good, bad) == ("done", "pruned"), (tmp_path / "shown").read_text()
+    assert (good, bad) == ("finished", "stopped early"), (tmp_path / "shown").read_text()
     folder = RunFolder(tmp_path / "out", name)
     steps = re.findall(r"rank (\d): stopped after step (\d+) as unpromising", folder.log.read_text())
     assert sorted(rank for rank, _ in steps) == ["0", "1"] and len({step for _, step in steps}) == 1

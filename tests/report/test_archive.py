@@ -79,11 +79,11 @@ def test_unpacking_again_changes_nothing_and_packing_again_gives_the_same_bytes(
 def test_unpacked_runs_belong_to_their_study(packed, tmp_path, capsys):
     assert main(["records", "unpack", str(packed), "--out", str(tmp_path)]) == 0
     found = list_runs(tmp_path)
-    assert sorted(cell for one in found for cell in one.cells) == sorted(
+    assert sorted(cell for one in found for cell in one["cells"]) == sorted(
         f"made/{row}/{seed}" for row in ("base", "A-h1", "C-N2") for seed in (1, 2, 3) if (row, seed) != ("A-h1", 3)
     )
     with pytest.raises(UserError, match="is used by made/"):
-        remove(tmp_path, found[0].run)
+        remove(tmp_path, found[0]["run"])
 
 
 def test_runs_that_two_rows_share_count_once_and_no_run_is_no_archive(tmp_path, capsys):

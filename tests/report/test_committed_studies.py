@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.dashboard import diff_page, study_page
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.dashboard.diff_page import DiffPages
-from lightning_tfm.dashboard.run_page import RunPages
-from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.queue.rows import hide
 from lightning_tfm.report.across.long_table import long_table
@@ -73,22 +71,26 @@ def test_for_programs_and_on_the_dashboard(root: Path, logs: dict[str, list[floa
     table, report = (line_of(csv.DictReader(io.StringIO(view(name)))) for name in ("table.csv", "report.csv"))
     plain, full = (line_of(json.loads(view(name))["rows"]) for name in ("table.json", "report.json"))
     sent = line_of(lines_of(make("norm", root).summary))
-    page = StudyPages(root).page(Board(root, every=0).look(), "norm")
-    shown = next(row for row in page.data["rows"] if row.name == ROW)
+    page = study_page.page(Board(root), Board(root, every=0).look(), "norm")
+    shown = next(row for row in page.data["rows"] if row["name"] == ROW)
     means = [float(table["ppl mean"]), float(report["ppl mean"]), plain["ppl"]["mean"], full["ppl"]["mean"]]
-    assert [*means, sent["ppl mean"], shown.ppl.mean] == pytest.approx([mean] * 6, rel=1e-9)
+    assert [*means, sent["ppl mean"], shown["ppl"]["mean"]] == pytest.approx([mean] * 6, rel=1e-9)
     spreads = [float(table["ppl sd %"]), float(report["ppl sd %"]), plain["ppl"]["sd %"], full["ppl"]["sd %"]]
-    assert spreads == pytest.approx([spread] * 4, rel=1e-9) and shown.ppl.spread == f"{spread:.1f} %"
+    assert spreads == pytest.approx([spread] * 4, rel=1e-9) and shown["ppl"]["spread"] == f"{spread:.1f} %"
     logged = [float(report["ppl difference estimate"]), full["ppl"]["difference"]["estimate"]]
     assert logged == pytest.approx([log] * 2, rel=1e-9)
-    percent = [full["ppl"]["difference"]["percent"]["estimate"], sent["ppl difference percent estimate"], shown.against]
+    percent = [
+        full["ppl"]["difference"]["percent"]["estimate"],
+        sent["ppl difference percent estimate"],
+        shown["against"],
+    ]
     assert percent == pytest.approx([100 * math.expm1(log)] * 3, rel=1e-9)
 
 
 def test_of_two_runs_on_the_dashboard(root: Path, logs: dict[str, list[float]]) -> None:
     board = Board(root, every=0)
     names = [make("norm", root).cells.of(row)[0].folder.name for row in ("base", ROW)]
-    scores = dict(DiffPages(root, RunPages(board)).page(board.look(), names).data["scores"])
+    scores = dict(diff_page.page(board, board.look(), names).data["scores"])
     percent = 100 * math.expm1(logs[ROW][0] - logs["base"][0])
     assert scores["dev PPL"][1].endswith(f"({percent:+.1f} %)")
 
@@ -148,9 +150,9 @@ def test_every_view_of_a_study_with_a_hidden_row(name, tmp_path, capsys):
         assert main(argv) == 0, argv
         printed = capsys.readouterr()
         assert "hidden" in (printed.err if argv[0] == "status" else printed.out) or "--figures" in argv, argv
-    page = StudyPages(root).page(Board(root).look(), name)
-    assert [row.name for row in page.data["rows"]] == [row.name for row in load_as(Ablation, root, name).rows]
-    assert apart not in [row.name for row in page.data["rows"]]
+    page = study_page.page(Board(root), Board(root).look(), name)
+    assert [row["name"] for row in page.data["rows"]] == [row.name for row in load_as(Ablation, root, name).rows]
+    assert apart not in [row["name"] for row in page.data["rows"]]
 
 
 # --- docs/results/worth.md and its table say what the committed records say ---

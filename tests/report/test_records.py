@@ -12,8 +12,8 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.config import Experiment, Miniature, training_hash
+from lightning_tfm.dashboard import study_page
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.report.pages.provenance import run_facts
 from lightning_tfm.report.records import FilledCell, misfit, read_cells
 from lightning_tfm.report.study_report import make, write_table
@@ -282,7 +282,7 @@ def test_status_and_dashboard_count_it_and_do_not_call_it_best(studies, capsys):
     assert "20 finished, 0 running, 0 waiting, 0 failed, 2 diverged" in capsys.readouterr().out
     seen = Board(made.root, every=0).look()
     assert (seen.studies["made"].diverged, seen.studies["made"].best.row) == (2, said["best"]["row"])
-    page = StudyPages(made.root).page(seen, "made")
+    page = study_page.page(Board(made.root), seen, "made")
     assert "2 diverged" in page.news().body()
 
 

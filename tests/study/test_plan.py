@@ -363,7 +363,7 @@ def test_a_worker_that_is_stopped_says_how_it_joins_again(monkeypatch, capsys) -
     def stop(*anything):
         raise SystemExit(130)
 
-    monkeypatch.setattr("lightning_tfm.queue.storages.join.join", stop)
+    monkeypatch.setattr("lightning_tfm.queue.launch.join", stop)
     with pytest.raises(SystemExit):
         main(["work", "mine", "--workers", "1", "--storage", "postgresql+psycopg://me:secret@host/db"])
     last = capsys.readouterr().err.splitlines()[-1]

@@ -110,7 +110,7 @@ def trained(monkeypatch):
                 ppl = 5 + abs(float(value) - BEST[row]) + 0.01 * cell.seed
                 leave(attempt, ppl=ppl, evaluation_hash=study.evaluation(cell, root))
                 attempt.release()
-        return [CellState(cell, "done", "", None, 1, 1.0) for cell in cells]
+        return [CellState(cell, "finished", "", None, 1, 1.0) for cell in cells]
 
     monkeypatch.setattr("lightning_tfm.queue.launch.work", work)
     return asked

@@ -47,7 +47,7 @@ def finished(root: Path, number: int, total: float, cost: float = 1.0, decode: f
     value = {"ppl": 3.0 + number, "bleu": 3.0 + number, "evaluation_hash": evaluation_hash(BASE, "")}
     leave(attempt, seconds=seconds, **value)
     attempt.release()
-    return state(cell(number, cost), "done", 1.0, 3.0 + number)
+    return state(cell(number, cost), "finished", 1.0, 3.0 + number)
 
 
 def running(*args: Any, cost: float = 1.0, **more: Any) -> CellState:
@@ -170,7 +170,7 @@ def test_a_run_that_was_there_already_does_not_make_the_others_look_instant(tmp_
 
 
 def test_trials_that_are_not_proposed_yet_count_as_those_that_ended(tmp_path: Path) -> None:
-    states = [finished(tmp_path, 0, 30.0), state(cell(1), "pruned", 10.0)]
+    states = [finished(tmp_path, 0, 30.0), state(cell(1), "stopped early", 10.0)]
     overview = Watch(tmp_path, 1, search()).look(states)
     assert overview.coming == 8 and overview.left is not None and overview.left.seconds == pytest.approx(8 * 20.0)
     assert overview.best == Best("r0", 1, "dev/bleu", 3.0)

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -107,35 +106,34 @@ def _retry_text(queued: int) -> str:
     return f"{plural(queued, 'cell')} queued; to run what is queued, repeat the command that started the study"
 
 
-def _list(runs: list[Any], root: Path, as_json: bool) -> str:
+def _list(runs: list[dict[str, Any]], root: Path, as_json: bool) -> str:
     if as_json:
-        plain = [
-            {**plain_run, OF_TEXT.name: None, **own}
-            for plain_run in map(asdict, runs)
-            for own in [plain_run.pop("scores")]
-        ]
+        plain = [{**run, OF_TEXT.name: None, **run["scores"]} for run in runs]
+        for line in plain:
+            del line["scores"]
         return json.dumps(infinite_as_text(plain), indent=1)
     if not runs:
         return f"no runs in {root / 'runs'}{_if_missing(root / 'runs')}"
-    metrics = [*dict.fromkeys(chief(info.scores) for info in runs if info.scores)]
-    metrics = metrics or [OF_TEXT] * any(info.state != "finished" for info in runs)
+    metrics = [*dict.fromkeys(chief(run["scores"]) for run in runs if run["scores"])]
+    metrics = metrics or [OF_TEXT] * any(run["state"] != "finished" for run in runs)
     heads = ("run", "state", "date", "step", "dev PPL", *(metric.label for metric in metrics), "size", "study/row/seed")
-    rows = [heads, *(_row(info, metrics) for info in runs)]
+    rows = [heads, *(_row(run, metrics) for run in runs)]
     return fit_width(align(rows, right=range(3, len(heads) - 1)), indent=18)
 
 
-def _row(info: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:
-    step = "" if info.step is None else f"{info.step}/{info.steps}"
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
-    ppl = "" if info.ppl is None else f"{info.ppl:.3f}"
-    own = chief(info.scores)
-    scores = [own.score(info.scores[own.name]) if m is own and info.scores else "" for m in metrics]
-    return info.run, info.state, when, step, ppl, *scores, _size(info.bytes), f"{', '.join(info.cells)}  {info.reason}"
+def _row(run: dict[str, Any], metrics: Sequence[Metric]) -> tuple[str, ...]:
+    step = "" if run["step"] is None else f"{run['step']}/{run['steps']}"
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run["time"]))
+    ppl = "" if run["ppl"] is None else f"{run['ppl']:.3f}"
+    own = chief(run["scores"])
+    scores = [own.score(run["scores"][own.name]) if m is own and run["scores"] else "" for m in metrics]
+    words = f"{', '.join(run['cells'])}  {run['reason']}"
+    return run["run"], run["state"], when, step, ppl, *scores, _size(run["bytes"]), words
 
 
-def _gc(garbage: list[Any], root: Path, removed: bool) -> str:
-    lines = [f"{_size(item.bytes):>8}  {item.path}  ({item.why})" for item in garbage]
-    total = _size(sum(item.bytes for item in garbage))
+def _gc(garbage: list[tuple[Path, int, str]], root: Path, removed: bool) -> str:
+    lines = [f"{_size(size):>8}  {path}  ({why})" for path, size, why in garbage]
+    total = _size(sum(size for _, size, _ in garbage))
     end = f"{total} removed"
     if not removed:
         end = (

@@ -18,7 +18,6 @@ from lightning_tfm.study.study_file import load
 from lightning_tfm.study.user_classes import earlier_words
 
 if TYPE_CHECKING:
-    from lightning_tfm.queue.studies import StudyInfo
     from lightning_tfm.study.study import Study
     from lightning_tfm.watch.study_state import CellState, Running, StudyState
 
@@ -36,8 +35,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if name is None:
         return _list(root, options["json"])
 
-    from lightning_tfm.queue.storages.open import has_queue, open_queue, study_of
-    from lightning_tfm.queue.studies import state_without_queue
+    from lightning_tfm.queue.studies import has_queue, open_queue, state_without_queue, study_of
     from lightning_tfm.queue.view import View, follow
     from lightning_tfm.watch.run_state import Runs
     from lightning_tfm.watch.study_state import Watch
@@ -86,7 +84,7 @@ def _list(root: Path, json_asked: bool) -> int:
 
     studies = list_studies(root)
     if json_asked:
-        print(json.dumps(infinite_as_text([asdict(info) for info in studies]), indent=1))
+        print(json.dumps(infinite_as_text(studies), indent=1))
     elif studies:
         rows = [("study", "kind", "runs", "state", "last written", ""), *map(_row, studies)]
         print(fit_width(align(rows, right=[2]), indent=4))
@@ -99,12 +97,13 @@ USUAL = ("finished", "running", "waiting")
 """states that a line does not count by name"""
 
 
-def _row(info: "StudyInfo") -> tuple[str, ...]:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
-    others = ", ".join(f"{number} {word}" for word, number in info.counts.items() if word not in USUAL)
-    more = info.trouble.splitlines()[0] if info.trouble else others
-    name = info.name if info.name.isprintable() else repr(info.name)
-    return name, info.kind, f"{info.counts.get('finished', 0)} of {info.whole}", info.state, when, more
+def _row(study: dict[str, Any]) -> tuple[str, ...]:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(study["time"]))
+    others = ", ".join(f"{number} {word}" for word, number in study["counts"].items() if word not in USUAL)
+    more = study["trouble"].splitlines()[0] if study["trouble"] else others
+    name = study["name"] if study["name"].isprintable() else repr(study["name"])
+    finished = f"{study['counts'].get('finished', 0)} of {study['whole']}"
+    return name, study["kind"], finished, study["state"], when, more
 
 
 def as_json(name: str, state: "StudyState") -> str:
@@ -123,9 +122,7 @@ def as_json(name: str, state: "StudyState") -> str:
 
 
 def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
-    from lightning_tfm.watch.study_state import state_word
-
-    line: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": state_word(state.state)}
+    line: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": state.state}
     if state.cell.more:
         line |= {"runs": {str(run.seed): run.training_hash[:16] for run in state.cell.runs}}
     line |= {"run": state.cell.training_hash[:16], "attempt": state.attempt, "reason": state.reason}

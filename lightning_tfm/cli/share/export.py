@@ -114,6 +114,6 @@ def _over(study: str | None, root: Path, storage: str, result: Path) -> Callable
     """Whether all of a study, or else the run with this `result`, has ended."""
     if study is None:
         return result.is_file
-    from lightning_tfm.queue.storages.open import open_queue
+    from lightning_tfm.queue.studies import open_queue
 
     return open_queue(root, study, storage).done

@@ -36,7 +36,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if (Path(name) / "identity.json").is_file():
         root, cells, name = Path(name).resolve().parents[1], [_cell_of(Path(name))], "fit"
     else:
-        from lightning_tfm.queue.storages.open import open_queue
+        from lightning_tfm.queue.studies import open_queue
 
         states = open_queue(root, name, options["storage"]).states()
         cells = [run for state in states for run in state.cell.runs]

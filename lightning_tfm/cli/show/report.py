@@ -90,7 +90,7 @@ def _make(name: str, root: Path, reference: str | None) -> "Report | SearchRepor
 
         return make(name, root, reference)
     from lightning_tfm.queue.searches.results import trials_and_importances
-    from lightning_tfm.queue.storages.open import open_queue
+    from lightning_tfm.queue.studies import open_queue
     from lightning_tfm.report.searches import search_report
 
     try:  # as its storage has it now; a copy without one is shown as it is

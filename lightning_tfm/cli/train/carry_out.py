@@ -46,7 +46,7 @@ def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[Cel
     from lightning_tfm.queue.launch import work
     from lightning_tfm.queue.searches.results import report
     from lightning_tfm.queue.searches.sampling import warmup_line
-    from lightning_tfm.queue.storages.open import has_queue, open_queue
+    from lightning_tfm.queue.studies import has_queue, open_queue
     from lightning_tfm.report.searches.search_report import make
 
     if has_queue(root, search.name, resources.storage):

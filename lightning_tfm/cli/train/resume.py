@@ -50,7 +50,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         check_precisions((row.change.get("training.precision", precision) for row in study.rows), resources)
     with resumable(root, name, verb, argv, jobs=resources.cluster is not None):
         from lightning_tfm.queue.prepare_data_rows import on_this_machine
-        from lightning_tfm.queue.storages.open import has_queue, open_queue
+        from lightning_tfm.queue.studies import has_queue, open_queue
 
         study = save(on_this_machine(study, root, progress_of(name)), root)
         begun = has_queue(root, name, resources.storage)  # its queue holds what was asked for, not every row and seed

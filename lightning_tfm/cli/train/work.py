@@ -22,7 +22,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     options = parse_plain(parser, argv)
     resources = make_resources(options, from_dict(Hardware, options["trainer"], "trainer"))
 
-    from lightning_tfm.queue.storages.join import join
+    from lightning_tfm.queue.launch import join
 
     try:
         states = join(options["study"], Path(options["out"]), resources)

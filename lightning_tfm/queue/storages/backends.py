@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from lightning_tfm.atomic_io import locked, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.storages.journal import check_journal, look_at_journal, open_journal
+from lightning_tfm.queue.storages.journal import check_journal, open_journal
 
 
 class StorageUnreachable(UserError):
@@ -30,74 +29,44 @@ OUTAGES = (StorageUnreachable, StorageInternalError, SQLAlchemyError)
 """What a call on a storage raises while its database is away"""
 
 
-class Storage(ABC):
-    """A place for the trials of studies, and a lock over each study for what takes several writes."""
+class JournalStore:
+    """Optuna's journal in the file `path`: for processes that share a file system with working locks.
 
-    @abstractmethod
+    Unless `write`, it is read while others write it, and no file is opened for writing.
+    """
+
+    def __init__(self, path: Path, write: bool = True) -> None:
+        self._path, self._write = path, write
+
     def open(self, say: Callable[[str], None]) -> BaseStorage:
         """Optuna's storage for the calling process. Raises UserError where it cannot be used."""
+        return open_journal(self._path, say if self._write else None)
 
-    @abstractmethod
     def check(self) -> None:
         """Raise UserError where it cannot be used, without writing anything."""
-
-    def to_read(self) -> "Storage":
-        """The same for a reader, who opens no file for writing."""
-        return self
-
-    @abstractmethod
-    def exclusive(self, study: str) -> AbstractContextManager[None]:
-        """Lock only the study of that name; freed when the holder dies. Not reentrant."""
-
-
-class JournalStore(Storage):
-    """Optuna's journal in the file `path`: for processes that share a file system with working locks."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def open(self, say: Callable[[str], None]) -> BaseStorage:
-        return open_journal(self._path, say)
-
-    def check(self) -> None:
         if self._path.exists():
             check_journal(self._path)
         elif self._path.parent.exists() and not os.access(self._path.parent, os.W_OK):
             raise UserError(f"{self._path}: the folder cannot be written to")
 
-    def to_read(self) -> Storage:
-        return ReadOnly(self._path)
-
     @contextmanager
     def exclusive(self, study: str) -> Iterator[None]:
+        """Lock only the study of that name, for several writes; freed when the holder dies. Not reentrant."""
+        if not self._write:
+            raise UserError(f"{self._path}: study '{study}' was opened for reading only")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._path.with_name(f"{self._path.name}.{study}.exclusive")):
             yield
 
 
-class ReadOnly(Storage):
-    """A journal opened for reading, while others write it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def open(self, say: Callable[[str], None]) -> BaseStorage:
-        return look_at_journal(self._path)
-
-    def check(self) -> None:
-        check_journal(self._path)
-
-    def exclusive(self, study: str) -> AbstractContextManager[None]:
-        raise UserError(f"{self._path}: study '{study}' was opened for reading only")
-
-
-class PostgresStore(Storage):
+class PostgresStore:
     """A PostgreSQL database. No connection outlives a transaction, so that none crosses a fork."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def open(self, say: Callable[[str], None]) -> BaseStorage:
+        del say  # nothing is repaired here
         with self._holding(b"lightning_tfm"):  # it creates Optuna's tables if missing
             return RDBStorage(self._url, engine_kwargs={"poolclass": NullPool})
 
@@ -121,6 +90,10 @@ class PostgresStore(Storage):
         with self._connect() as connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:key)"), {"key": key})
             yield
+
+
+Storage = JournalStore | PostgresStore
+"""a place for the trials of studies, and a lock over each study"""
 
 
 def address_of_queue(address: str, study_folder: Path) -> str:
@@ -165,13 +138,13 @@ def plain(address: str) -> str:
     return bare.render_as_string(hide_password=False)
 
 
-def find_storage(address: str, study_folder: Path) -> Storage:
+def find_storage(address: str, study_folder: Path, write: bool = True) -> Storage:
     """The storage that `address` names: empty for the study's own journal, a path, or a postgresql URL.
 
     Raises UserError for anything else, SQLite included: workers claim a trial twice there.
     """
     if "://" not in address:
-        return JournalStore(Path(address) if address else study_folder / JOURNAL)
+        return JournalStore(Path(address) if address else study_folder / JOURNAL, write)
     scheme = address.partition("://")[0]
     if scheme in ("postgresql", "postgresql+psycopg"):
         return PostgresStore("postgresql+psycopg://" + address.partition("://")[2])

@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from optuna.storages import JournalStorage
-from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
+from optuna.storages.journal import BaseJournalBackend
 
 from lightning_tfm.atomic_io import locked, write_all
 from lightning_tfm.errors import UserError
@@ -16,59 +17,12 @@ from lightning_tfm.errors import UserError
 class Journal(BaseJournalBackend):
     """Appends a line whole or not at all, and removes what another writer left unfinished.
 
-    Optuna's own backend appends behind a cut-off line, after which no process can read the journal.
+    Optuna's own backend appends behind a cut-off line, after which no process can read the journal. `say` gets a line
+    for each repair; without it the journal is only read while others write it, and what a crash cut off is skipped.
     """
 
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self._path = path
-        self._say = say
-        self._reader = JournalFileBackend(str(path))
-
-    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """Records from the given number on."""
-        return self._reader.read_logs(log_number_from)
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append records. Raises OSError where the disk is full, and leaves the journal as it was."""
-        data = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
-        fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            with locked(_lock(self._path)):
-                size = _mend_tail(self._path, fd, self._say)
-                try:
-                    write_all(fd, data)
-                except OSError:
-                    os.ftruncate(fd, size)
-                    raise
-            os.fsync(fd)  # outside the lock: it covers everything before, and a stopped writer blocks nobody
-        finally:
-            os.close(fd)
-
-
-def open_journal(path: Path, say: Callable[[str], None]) -> JournalStorage:
-    """The storage in `path`, repaired where a crash cut off a line. `say` gets a line for each repair.
-
-    Raises UserError naming the line where the journal cannot be read.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        with locked(_lock(path)):
-            _mend_tail(path, fd, say)
-            _mend_middle(path, say)
-    finally:
-        os.close(fd)
-    try:
-        return JournalStorage(Journal(path, say))
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise UserError(f"{path}: not a journal of Optuna ({type(error).__name__}: {error})") from None
-
-
-class Glance(BaseJournalBackend):
-    """A journal to read while others write it: what a crash cut off is skipped instead of repaired."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, say: Callable[[str], None] | None) -> None:
+        self._path, self._say = path, say
         self._read = (0, 0)
         """lines that were read, and where the next one begins: no writer moves a whole line"""
 
@@ -88,14 +42,33 @@ class Glance(BaseJournalBackend):
                 yield json.loads(whole)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Refuse."""
-        raise PermissionError(f"a journal opened for reading should have taken {len(logs)} records")
+        """Append records. Raises OSError where the disk is full, and leaves the journal as it was."""
+        if self._say is None:
+            raise PermissionError(f"a journal opened for reading should have taken {len(logs)} records")
+        data = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        with _opened(self._path) as fd:
+            with locked(_lock(self._path)):
+                size = _mend_tail(self._path, fd, self._say)
+                try:
+                    write_all(fd, data)
+                except OSError:
+                    os.ftruncate(fd, size)
+                    raise
+            os.fsync(fd)  # outside the lock: it covers everything before, and a stopped writer blocks nobody
 
 
-def look_at_journal(path: Path) -> JournalStorage:
-    """The storage in `path` as it is now, without touching the file. Raises UserError where it cannot be read."""
+def open_journal(path: Path, say: Callable[[str], None] | None) -> JournalStorage:
+    """The storage in `path`, repaired where a crash cut off a line; without `say` as it is now, untouched.
+
+    Raises UserError naming the line where the journal cannot be read.
+    """
+    if say is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _opened(path) as fd, locked(_lock(path)):
+            _mend_tail(path, fd, say)
+            _mend_middle(path, say)
     try:
-        return JournalStorage(Glance(path))
+        return JournalStorage(Journal(path, say))
     except (OSError, KeyError, TypeError, ValueError, AssertionError) as error:
         raise UserError(f"{path}: not a journal of Optuna ({type(error).__name__}: {error})") from None
 
@@ -105,6 +78,16 @@ def check_journal(path: Path) -> None:
     for number, line in enumerate(_lines(path.read_bytes()), 1):
         if not _is_record(line) and not _is_mendable(line):
             raise UserError(_damage_message(path, number))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Its descriptor, for appending; the file is made if missing."""
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _lock(path: Path) -> Path:

@@ -9,10 +9,10 @@ import pytest
 from lightning_tfm.atomic_io import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import rounds
+from lightning_tfm.queue.launch import MORE
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storages.backends import find_storage
-from lightning_tfm.queue.storages.join import MORE
 from lightning_tfm.report import sequential
 from lightning_tfm.report.sequential import evidence_over_looks, futile_rows, next_course, open_rows
 from lightning_tfm.report.stats.evidence import Evidence
