@@ -156,7 +156,9 @@ def scores_of(
 def label(record: Mapping[str, Any], key: str, kind: str, where: str) -> str:
     """Of a row or a seed (`kind`), of which 1, 01 and 1.0 are one. Raises UserError."""
     if key not in record:
-        raise UserError(f"{where}: no column '{key}'; name it by --{kind} COLUMN: {nearest(key, map(str, record))}")
+        raise UserError(
+            f"{where}: no column '{key}'; name it by --{kind} COLUMN or {kind}=COLUMN: {nearest(key, map(str, record))}"
+        )
     value = record[key]
     if isinstance(value, list | dict):
         raise UserError(f"{where}: {key}={str(value)[:LONGEST_CELL]} is no name")

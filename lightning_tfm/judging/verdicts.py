@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.judging.scores import Aim, Items, Scores, aim, records, scores_of
+from lightning_tfm.judging.scores import LONGEST_CELL, Aim, Items, Scores, aim, records, scores_of
 from lightning_tfm.metrics import Metric
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.stats import base_alone, evidence, resampling, statistics
@@ -126,9 +126,9 @@ def _check_target(target: float, base: str | None, aim: Aim) -> None:
 
 def judge(
     frame: Any,
-    base: str | None = None,
-    metrics: Mapping[str, str] | None = None,
     *,
+    metrics: Mapping[str, str],
+    base: str | None = None,
     row: str = "row",
     seed: str = "seed",
     target: float | None = None,
@@ -138,13 +138,17 @@ def judge(
     `metrics`: name -> "higher" or "lower", then [:log][:MARGIN], as on the command line; the first decides. `base`: the
     row that the others are compared with ["base" or "baseline"]; `target`: a number instead. Raises UserError.
     """
-    aims = [aim(f"{name}:{side}") for name, side in (metrics or {}).items()]
+    if not isinstance(metrics, Mapping):
+        raise UserError(f"metrics={metrics!r}: expected a dict such as {{'acc': 'higher'}}")
+    aims = [aim(f"{name}:{side}") for name, side in metrics.items()]
     return judgement_of(scores_of("scores", _lines(frame), aims, row, seed), aims, base, target)
 
 
 def _lines(frame: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     lines: Iterable[Mapping[str, Any]] = frame.to_dict("records") if hasattr(frame, "to_dict") else frame
     for i, line in enumerate(lines, 1):
+        if not isinstance(line, Mapping):
+            raise UserError(f"scores: {str(line)[:LONGEST_CELL]!r} is no run: expected a DataFrame or a list of dicts")
         yield f"line {i}", {key: v.item() if hasattr(v, "item") else v for key, v in line.items()}
 
 
