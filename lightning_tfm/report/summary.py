@@ -179,7 +179,7 @@ class SummaryRow:
         if self.label or self.base or "=" not in self.name:
             return self.label or self.name
         own = {name: self.typed.get(name, value) for name, value in self.values.items() if name not in self.blank}
-        return " + ".join(f"{PLAIN.get(name, name)} {str(value).lower()}" for name, value in own.items()) or self.name
+        return " + ".join(f"{PLAIN.get(name, name)} {str(value).lower()}" for name, value in own.items()) or "as base"
 
     def metric(self, name: str) -> Scores:
         """One of metrics.METRICS; empty where there is none."""

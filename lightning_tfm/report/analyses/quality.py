@@ -41,7 +41,7 @@ def quality(rows: Sequence[SummaryRow], fact: Fact, classes: Mapping[str, str]) 
         if ppl < best:
             best = ppl
             front.append((size, ppl))
-    names = short_names([r for r, *_ in scored], 24)
+    names = short_names([r for r, *_ in scored])
     series = [
         Series(
             r.name,

@@ -48,9 +48,9 @@ def curves(report: Summary, cells: Cells, forest: Forest) -> Curves | None:
     bands = {r.name: band for r in report.rows if (band := _band(cells, r.name))}
     if not bands:
         return None
-    rows = [r for r in report.rows if r.name in bands]
+    rows = [r for r in report.rows if r.name in bands and r.same_as is None]
     classes = forest.classes or row_classes(rows)
-    names = short_names(rows, 30) if len(rows) <= NAMED else {}
+    names = short_names(rows) if len(rows) <= NAMED else {}
     to, difference = report.against, Markup()
     if to is not None and to.name in bands and len(rows) > 1:
         lines = [_difference(r, bands[r.name], bands[to.name], names, classes) for r in rows if r is not to]

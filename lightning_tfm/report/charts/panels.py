@@ -16,27 +16,18 @@ def short_name(name: str, most: int = 30) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def short_names(rows: Sequence[SummaryRow], most: int = 30) -> dict[str, str]:
-    """row -> its label, else its name, of at most `most` characters that no other row has, where that can be.
-
-    Of combinations (norm=pre, warmup=400) only the values, so that their ends are not cut off; else the start, else
-    start and end.
-    """
-    names = [r.name for r in rows]
+def short_names(rows: Sequence[SummaryRow], most: int = 36) -> dict[str, str]:
+    """row -> what people call it, of at most `most` characters that no other row has, where that can be: in shorter
+    words, else the start, else start and end."""
     called = {r.name: r.called for r in rows}
-    if max(map(len, called.values()), default=0) <= most:
-        return called
-    values = {r.name: r.name if r.base else _values(r.name) or r.called for r in rows}
-    start, ends = ({name: cut(words, most) for name, words in called.items()} for cut in (short_name, _ends))
-    for found in (values, start, ends):
-        if len(set(found.values())) == len(names) and max(map(len, found.values())) <= most:
+    shorter = {
+        name: words.replace(" + ", ", ").replace("learning-rate factor", "rate ×") for name, words in called.items()
+    }
+    start, ends = ({name: cut(words, most) for name, words in shorter.items()} for cut in (short_name, _ends))
+    for found in (called, shorter, start, ends):
+        if len(set(found.values())) == len(called) and max(map(len, found.values()), default=0) <= most:
             return found
     return start
-
-
-def _values(name: str) -> str:
-    parts = [part.partition("=") for part in name.split(", ")]
-    return ", ".join(value for _, _, value in parts) if all(equals for _, equals, _ in parts) else ""
 
 
 def _ends(name: str, most: int) -> str:

@@ -58,10 +58,14 @@ def test_few_rows_share_a_picture_and_many_have_one_for_each_group_beside_base()
 
 
 def test_shortened_names_stay_apart():
-    same = rows("base", *(f"norm={n}, warmup={w}, P_drop=0.1" for n in ("pre", "post") for w in (400, 800)))
-    assert list(short_names(same, 20).values()) == [
-        "base", *(f"{norm}, {warmup}, 0.1" for norm in ("pre", "post") for warmup in (400, 800))
-    ]  # fmt: skip
+    fields = [("pre", 400), ("pre", 800), ("post", 400), ("post", 800)]
+    combined = [
+        replace(row, label="", values={"norm": norm, "warmup": warmup, "lr_factor": 0.5})
+        for row, (norm, warmup) in zip(
+            rows(*(f"norm={n}, warmup={w}, lr_factor=0.5" for n, w in fields)), fields, strict=True
+        )
+    ]
+    assert list(short_names(combined).values()) == [f"norm {n}, warm-up {w}, rate × 0.5" for n, w in fields]
     ends = short_names(rows("a" * 30 + "1", "a" * 30 + "2"), 20)
     assert len(set(ends.values())) == 2 and all(len(name) == 20 for name in ends.values())
     assert short_names(rows("short", "b")) == {"short": "short", "b": "b"}
