@@ -135,7 +135,7 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
     if not trials:
         return Markup()
     space, top, bottom = report.space, 40, 320
-    gap = max(130, 1060 // max(len(space), 1))
+    gap = max(76, 600 // max(len(space), 1))
     axes = [Coordinate(p, bottom, top) for p in space]
     values = [value_of(t, objective) for t in trials]
     end = value_axis(objective, values).scale(values, bottom, top)
@@ -159,7 +159,7 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
         class_ = f"series {kind[t.trial]}" if t.trial in kind else "stopped"
         body += tag("g", tag("polyline", points=path, class_="curve"), class_=class_, data_trial=t.trial)
     title = f"Parallel coordinates of all finished trials, to {objective_name(objective)}"
-    return figure(80 + gap * len(space) + 60, bottom + 16, title, body + over)
+    return figure(70 + gap * len(space) + 60, bottom + 16, title, body + over)
 
 
 def learning_curves(report: SearchSummary, objective: str) -> Markup:
