@@ -62,16 +62,16 @@ def _sentence(record: dict[str, Any], known: list[dict[str, list[str]]]) -> dict
     words = {"source": record["source"], "target_in": record["target_in"]}
     if words not in known:
         known.append(words)
+
+    def letters(head: Sequence[Sequence[int]]) -> str:
+        """Thousandths [query][key], row after row."""
+        return "".join(ALPHABET[min(63, max(0, round(w * 63 / 1000)))] for row in head for w in row)
+
     kinds = {
-        kind: [{"heads": [_letters(h) for h in layer], "bits": [_bits(h) for h in layer]} for layer in record[kind]]
+        kind: [{"heads": list(map(letters, layer)), "bits": list(map(_bits, layer))} for layer in record[kind]]
         for kind in KINDS
     }
     return {"at": known.index(words)} | kinds
-
-
-def _letters(head: Sequence[Sequence[int]]) -> str:
-    """Thousandths [query][key], row after row."""
-    return "".join(ALPHABET[min(63, max(0, round(w * 63 / 1000)))] for row in head for w in row)
 
 
 def _bits(head: Sequence[Sequence[int]]) -> float:

@@ -71,25 +71,29 @@ def with_worth(
     against: str | None,
 ) -> list[SummaryRow]:
     """The rows with their multipliers to the row `against`. `curves`: (row, seed) -> step -> dev perplexity."""
+    trainings = {row.name: study.exact(row).training for row in study.every_row}
     base = next((row for row in rows if row.name == against), None)
-    base_curve = mean_curve(base, curves) if base else None
-    if base is None or base_curve is None:
+
+    def curve_of(row: SummaryRow) -> MeanCurve | None:
+        curve = mean_curve(row, curves)
+        return curve and replace(curve, to_zero=trainings[row.name].schedule != "inverse_sqrt")
+
+    if base is None or (base_curve := curve_of(base)) is None:
         return list(rows)
-    schedules = {row.name: study.exact(row).training for row in study.every_row}
-    base_curve = replace(base_curve, to_zero=schedules[base.name].schedule != "inverse_sqrt")
     without = {base.name, *study.foreign(against)}
 
     def weighed(row: SummaryRow) -> SummaryRow:
-        curve = None if row.same_as or row.name in without else mean_curve(row, curves)
+        curve = None if row.same_as or row.name in without else curve_of(row)
         if curve is None:
             return row
-        curve = replace(curve, to_zero=schedules[row.name].schedule != "inverse_sqrt")
-        other = any(getattr(schedules[row.name], f) != getattr(schedules[base.name], f) for f in SCHEDULE)
+        other = any(getattr(trainings[row.name], f) != getattr(trainings[base.name], f) for f in SCHEDULE)
         d = row.ppl.difference
         half = None if d is None or d.lower is None or d.upper is None else (d.upper - d.lower) / 2
         steps = multiplier(base_curve, curve, half, other)
-        price = _price(base, base_curve, row, curve)
-        return replace(row, worth=steps, worth_flops=None if price is None else times(steps, price))
+        if not base.flops or not row.flops:
+            return replace(row, worth=steps)
+        per_step = base.flops / row.flops * math.exp(curve.log_step_V[-1] - base_curve.log_step_V[-1])
+        return replace(row, worth=steps, worth_flops=times(steps, per_step))
 
     return [weighed(row) for row in rows]
 
@@ -141,13 +145,6 @@ def times(worth: Multiplier, factor: float) -> Multiplier:
     return Multiplier(m, low, high, worth.marked)
 
 
-def _price(base: SummaryRow, base_curve: MeanCurve, row: SummaryRow, curve: MeanCurve) -> float | None:
-    """FLOPs of a step of base over those of a step of the row."""
-    if not base.flops or not row.flops:
-        return None
-    return base.flops / row.flops * math.exp(curve.log_step_V[-1] - base_curve.log_step_V[-1])
-
-
 def find(cells: Cells, report: Summary) -> list[str] | None:
     """What the multipliers mean, where any row has one, and what was solved for in rows that cost as much as base."""
     multipliers = [worth for row in report.rows if (worth := row.worth) is not None]
@@ -155,13 +152,12 @@ def find(cells: Cells, report: Summary) -> list[str] | None:
         return solved_size_notes(report.rows) or None
     parts = [
         "compute: the compute multiplier, base's steps to the row's perplexity divided by the row's own steps, read "
-        "off the dev curves; over seeds"
+        "off the dev curves; over seeds",
+        *[COVERAGE] * any(m.estimate is not None and m.lower is not None for m in multipliers),
+        *["> and <: beyond the first validation"] * any(m.estimate is None for m in multipliers),
+        *["*: another schedule, or a rate still on its way to zero where the curve is read"]
+        * any(m.marked for m in multipliers),
     ]
-    parts += [COVERAGE] * any(m.estimate is not None and m.lower is not None for m in multipliers)
-    parts += ["> and <: beyond the first validation"] * any(m.estimate is None for m in multipliers)
-    parts += ["*: another schedule, or a rate still on its way to zero where the curve is read"] * any(
-        m.marked for m in multipliers
-    )
     return ["; ".join(parts), *solved_size_notes(report.rows)]
 
 

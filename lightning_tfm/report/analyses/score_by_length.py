@@ -1,7 +1,5 @@
 """The score of translations by the length of the reference."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from lightning_tfm.metrics import OF_TEXT, PPL
@@ -13,12 +11,7 @@ from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables.columns import name_cell, row_labels
 
 Lengths = tuple[list[str], dict[str, list[float]]]
-"""(bins, row -> score of each bin, pooled over seeds)"""
-
-
-def find(cells: Cells, report: Summary) -> Lengths | None:
-    scores = lengths(cells, [row.name for row in report.rows])
-    return scores if scores[1] else None
+"""(bins of the reference's length in pieces, row -> score of each bin, pooled over seeds)"""
 
 
 def sections(scores: Lengths, report: Summary) -> list[Section]:
@@ -37,23 +30,21 @@ def sections(scores: Lengths, report: Summary) -> list[Section]:
     return [Section("lengths", f"{OF_TEXT.label} by length", [about, table], after="architecture")]
 
 
-def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> Lengths:
-    """The score by length of the reference in pieces."""
+def find(cells: Cells, report: Summary, bins: int = 5) -> Lengths | None:
     some = next(iter(cells.filled.values()), None)
     if some is None or any(OF_TEXT.name not in cell.sums for cell in cells.filled.values()):
-        return [], {}
+        return None
     tokens = some.sums[PPL.name][:, 1]
     edges = np.unique(np.quantile(tokens, np.linspace(0, 1, bins + 1)))
     where = np.clip(np.searchsorted(edges, tokens, side="left") - 1, 0, max(len(edges) - 2, 0))
     used = [b for b in range(max(len(edges) - 1, 1)) if (where == b).any()]
     heads = [f"{int(tokens[where == b].min())}–{int(tokens[where == b].max())}" for b in used]
     scores = {}
-    for name in names:
-        runs = cells.of(name)
-        if runs:
+    for name in (row.name for row in report.rows):
+        if runs := cells.of(name):
             total = [sum(c.sums[OF_TEXT.name][where == b].sum(0) for c in runs) for b in used]
             scores[name] = [float(score_of(OF_TEXT)(np.asarray(sums))) for sums in total]
-    return heads, scores
+    return (heads, scores) if scores else None
 
 
 ANALYSIS = Analysis(key="lengths", find=find, sections=sections, json=False)

@@ -46,24 +46,20 @@ def render(document: Document, kind: str) -> str:
         case "json":
             return to_json(document.found, schema=document.schema)
         case "html":
-            return _html(document)
+            # a self-contained page; under its title what was found (`headline`), for what it holds, and `head`, folded
+            return page(
+                "blocks.html",
+                title=document.title,
+                kind=document.kind,
+                live="",
+                question=document.question,
+                headline=document.headline,
+                subtitle=document.scope,
+                head=[document.head],
+                sections=[(part.key, part.title, bool(part.blocks)) for part in document.sections],
+                shown={part.key: part.blocks for part in document.sections},
+            )
         case "latex":
             return to_latex(blocks_of(document.sections), document.title)
     answer = Text([*document.headline, *[document.scope] * bool(document.scope)])
     return {"text": to_text, "markdown": to_markdown}[kind]([answer, *blocks_of(document.sections)])
-
-
-def _html(document: Document) -> str:
-    """A self-contained page; under its title what was found (`headline`), for what it holds, and `head`, folded."""
-    return page(
-        "blocks.html",
-        title=document.title,
-        kind=document.kind,
-        live="",
-        question=document.question,
-        headline=document.headline,
-        subtitle=document.scope,
-        head=[document.head],
-        sections=[(part.key, part.title, bool(part.blocks)) for part in document.sections],
-        shown={part.key: part.blocks for part in document.sections},
-    )

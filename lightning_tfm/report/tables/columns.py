@@ -186,24 +186,17 @@ class Fact:
 
     name: str
     """of the row's attribute; with blanks its key in CSV and JSON"""
-    label: str
-    """its head"""
+    head: str
     about: str
     written: Callable[[Any], str]
     brief: bool = False
     """where there is little room, too: in a terminal, in LaTeX, in a table without tests, on the page at first"""
     axis: str = ""
     """its label on an axis; empty: perplexity is not drawn against it"""
-    narrow: str = ""
-    """its head where columns are narrow; empty: `label`"""
     folded: str = ""
-    """the same in a terminal, in lines"""
+    """its head in a terminal, in lines"""
     interval: bool = False
     """an Interval, which people see only where a row has one"""
-
-    @property
-    def head(self) -> str:
-        return self.narrow or self.label
 
     @property
     def key(self) -> str:
@@ -232,16 +225,7 @@ def millions(count: float) -> str:
 
 
 FACTS = [
-    Fact(
-        "parameters",
-        "parameters",
-        "parameters",
-        millions,
-        brief=True,
-        axis="parameters",
-        narrow="params",
-        folded="par-\nams",
-    ),
+    Fact("parameters", "params", "parameters", millions, brief=True, axis="parameters", folded="par-\nams"),
     Fact("flops", "FLOPs", "floating-point operations of one training", "{:.2e}".format, axis="training FLOPs"),
     Fact("seconds", "seconds", "seconds of one training", "{:,.0f}".format),
     Fact("worth", "compute", "compute multiplier in steps", str, brief=True, interval=True),
