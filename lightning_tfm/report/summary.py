@@ -11,8 +11,7 @@ from lightning_tfm.metrics import BYTE, CHARACTER, METRICS, OF_TEXT, PPL, PRINTE
 from lightning_tfm.plural_words import interval
 from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.serialize import BY_METRIC, INLINE
-from lightning_tfm.report.stats.evidence import NUMBERS, Evidence
-from lightning_tfm.report.stats.power import ABOUT
+from lightning_tfm.report.stats.evidence import ABOUT, NUMBERS, Evidence
 from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.schema import OPTIONAL

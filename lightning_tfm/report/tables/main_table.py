@@ -13,7 +13,7 @@ from lightning_tfm.report.analyses import row_tuning
 from lightning_tfm.report.analyses.catalog import findings, notes_of_analyses
 from lightning_tfm.report.analyses.compute_multiplier import ANALYSIS as WORTH
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
-from lightning_tfm.report.stats.power import ABOUT
+from lightning_tfm.report.stats.evidence import ABOUT
 from lightning_tfm.report.summary import Difference, Scores, Summary, SummaryRow, nll_metrics, printed_metrics
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.tables.columns import COLUMNS, FACTS, Fact, brief_facts, extra_facts

@@ -14,7 +14,7 @@ from lightning_tfm.report.charts.forest import sentence_case
 from lightning_tfm.report.charts.panels import short_name
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.stats import base_alone
-from lightning_tfm.report.stats.power import ABOUT
+from lightning_tfm.report.stats.evidence import ABOUT
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.wording import outlier_seeds
 from lightning_tfm.report.wording.verdict import SCOPE

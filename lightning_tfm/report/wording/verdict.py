@@ -38,8 +38,7 @@ from typing import TYPE_CHECKING
 from lightning_tfm.metrics import METRICS, PRINTED, Metric
 from lightning_tfm.plural_words import interval, numeral
 from lightning_tfm.report.stats import statistics
-from lightning_tfm.report.stats.evidence import SMALLER_ALPHA, Evidence
-from lightning_tfm.report.stats.power import MOST
+from lightning_tfm.report.stats.evidence import MOST, SMALLER_ALPHA, Evidence
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
 from lightning_tfm.report.wording.verdict_words import Verdict
 

@@ -12,7 +12,7 @@ from sacrebleu.significance import PairedTest
 from scipy import special, stats
 
 from lightning_tfm.corpus_metrics import Bleu, Chrf
-from lightning_tfm.report.stats import power, statistics
+from lightning_tfm.report.stats import evidence, statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.stats.resampling import ratio, resampled, resamples
 from lightning_tfm.report.stats.statistics import (
@@ -229,14 +229,14 @@ def comparison(y, noise=ZEROS):
 
 def test_the_smallest_difference_is_found_about_as_often_as_it_says():
     y, level = np.random.default_rng(3).normal(size=(2000, ROWS, 5)), 0.05 / 5
-    printed = power.smallest(comparison(y), level)[:, 1]
+    printed = evidence.smallest(comparison(y), level)[:, 1]
     y[:, 1] += np.random.default_rng(4).permutation(printed)[:, None]  # what one study prints, planted in another
-    assert abs((comparison(y).p[:, 1] < level).mean() - power.ABOUT) < 0.08
+    assert abs((comparison(y).p[:, 1] < level).mean() - evidence.ABOUT) < 0.08
 
 
 def test_as_many_seeds_as_named_find_the_difference():
     rng, gap = np.random.default_rng(5), 1.5
-    told = power.needed(comparison(rng.normal(size=(60, ROWS, 5))), np.full(ROWS, gap), 0.025)[:, 1]
+    told = evidence.needed(comparison(rng.normal(size=(60, ROWS, 5))), np.full(ROWS, gap), 0.025)[:, 1]
     n = int(np.median(told))
     assert 7 <= n <= 12  # of a t-test of two samples: 8
     y = rng.normal(size=(2000, ROWS, n))
@@ -248,14 +248,14 @@ def test_no_number_of_seeds_outweighs_another_test_set():
     noise = SentenceNoise(np.array([0.0, *[0.5] * (ROWS - 1)]), np.zeros(ROWS))
     d = comparison(np.random.default_rng(6).normal(size=(ROWS, 5)), noise)
     gap = np.array([np.nan, 1.0, 5.0, 0.0, -1.0, 1e-9])
-    found = power.needed(d, gap, 0.025)
+    found = evidence.needed(d, gap, 0.025)
     assert np.isinf(found[[0, 1, 3, 4, 5]]).all() and 2 <= found[2] < 20
 
 
 def test_the_last_look_falls_where_it_was_predicted():
     y = np.random.default_rng(7).normal(size=(2000, ROWS, 8))
     final = y.mean(-1) - y[:, :1].mean(-1)
-    above = power.chance_above(comparison(y[..., :5]), np.full(ROWS, 5), 8, final)[:, 1]  # uniform if it is right
+    above = evidence.chance_above(comparison(y[..., :5]), np.full(ROWS, 5), 8, final)[:, 1]  # uniform if it is right
     for low, high in ((0.0, 0.1), (0.4, 0.6), (0.9, 1.0)):
         assert ((above >= low) & (above < high)).mean() == pytest.approx(high - low, abs=0.03)
 
