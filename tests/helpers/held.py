@@ -9,8 +9,8 @@ from lightning_tfm.model.positions import EmbeddingScheme, Sinusoidal
 VARIABLE = "HELD_UNTIL"
 """environment variable with the path of that file"""
 NAME = f"{__name__}.Held"
-SECONDS = 0.02
-"""for each of the two embeddings of a step"""
+SECONDS = float(os.environ.get("HELD_SECONDS", "0.02"))
+"""for each of the two embeddings of a step; long ones need few steps, which are computed when they are let go"""
 
 
 class Held(EmbeddingScheme):

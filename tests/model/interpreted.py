@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_tfm.accel import select
+from lightning_tfm.accel import on_gpu, select
 from lightning_tfm.accel.on_gpu import DeviceMasks
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
@@ -24,6 +24,13 @@ from lightning_tfm.training.module import TransformerModule
 from tests.helpers import tiny
 
 CPU = torch.device("cpu")
+WHOLE = on_gpu.CHECKED
+
+
+@pytest.fixture(autouse=True)
+def checked_in_short(monkeypatch):
+    """What is compared before each training takes longer, interpreted, than what is tested here."""
+    monkeypatch.setattr(on_gpu, "CHECKED", (((1 << 32) + 5, (1 << 20,), (3,)),))
 
 
 def ragged(draw: random.Random, longest: int = 19):
@@ -57,6 +64,8 @@ def test_masks_of_long_sentences():
 def test_masks_that_are_not_numpys_stop_the_training(monkeypatch):
     from lightning_tfm.accel.kernels import masks as kernel
 
+    monkeypatch.setattr(on_gpu, "CHECKED", WHOLE)
+    DeviceMasks(SentenceMasks(Model(N=1, d_model=16), 1), CPU)
     right = kernel.masks
     monkeypatch.setattr(kernel, "masks", lambda *how: right(*how).roll(1))
     with pytest.raises(UserError, match=r"are not the experiment's: --trainer.kernels none"):

@@ -267,9 +267,9 @@ def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
 
 
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
-SIZES |= {"data.corpus": "files", "data.vocab_size": 44, "training.tokens": 200, "training.steps": 1600}
-SIZES |= {"model.positions": held.NAME, "training.warmup": 50, "evaluation.extra_len": 4, "evaluation.beam": 1}
-SIZES |= {"trainer.log_every": 10, "trainer.threads": 1, "trainer.accelerator": "cpu"}
+SIZES |= {"data.corpus": "files", "data.vocab_size": 44, "training.tokens": 200, "training.steps": 320}
+SIZES |= {"model.positions": held.NAME, "training.warmup": 10, "evaluation.extra_len": 4, "evaluation.beam": 1}
+SIZES |= {"trainer.log_every": 2, "trainer.threads": 1, "trainer.accelerator": "cpu"}
 
 
 def call(*argv: str) -> list[str]:
@@ -283,7 +283,7 @@ class Fit:
         options = [f"--{k}={v}" for k, v in (SIZES | {"data.folder": str(text), "out": str(out)}).items()]
         self.out, self.said = out, out / "said"
         out.mkdir(exist_ok=True)
-        environment = os.environ | {held.VARIABLE: str(out / "go")}
+        environment = os.environ | {held.VARIABLE: str(out / "go"), "HELD_SECONDS": "0.1"}
         with self.said.open("w") as file:
             self.process = subprocess.Popen(
                 call("fit", *options, "--wandb", mode), cwd=ROOT, env=environment, stdout=file, stderr=file
@@ -296,7 +296,7 @@ class Fit:
     def wandb(self) -> Path:
         return self.out / "studies" / "fit"
 
-    def until(self, condition: Callable[[], object], seconds: float = 90.0) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 200.0) -> None:
         def there() -> object:
             assert self.process.poll() is None, self.said.read_text()
             return condition()
@@ -356,7 +356,7 @@ def test_its_service_killed_in_mid_run_costs_nothing(tmp_path: Path) -> None:
 
     def look() -> bool:
         found[:] = [pid for pid in services() if mine(pid, fit.process.pid)]
-        return bool(found) and fit.step() > 20
+        return bool(found) and fit.step() > 4
 
     fit.until(look)
     for pid in found:
@@ -386,7 +386,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.long
 def test_its_disk_full_in_mid_run_is_said_and_replay_sends_the_rest(tmp_path: Path, small_disk: Path) -> None:
     fit = Fit(tmp_path / "out", write_corpus(tmp_path / "text"), "offline")
-    fit.until(lambda: fit.step() > 20 and list(small_disk.glob("offline-run-*/*.wandb")))
+    fit.until(lambda: fit.step() > 4 and list(small_disk.glob("offline-run-*/*.wandb")))
     filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
         while True:

@@ -21,6 +21,7 @@ from lightning_tfm.runs.process.forking import STOP_SIGNALS, children, fork, let
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.process.ranks import fork_ranks
 from lightning_tfm.study.cell import Cell
+from tests.helpers.calling import Call, call
 from tests.helpers.tiny import metrics, write_corpus
 from tests.helpers.waiting import free_ports, wait_for
 
@@ -318,7 +319,6 @@ def test_ranks_meet_at_the_reserved_port(tmp_path: Path, forks) -> None:
     assert [(tmp_path / f"sum{rank}").read_text() for rank in range(2)] == ["3.0", "3.0"]
 
 
-ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
 SIZES |= {"data.corpus": "files", "data.vocab_size": 44, "training.tokens": 260, "training.steps": 24}
 SIZES |= {"training.warmup": 8}
@@ -331,20 +331,20 @@ def options(text: Path, out: Path) -> list[str]:
 
 def on_two_nodes(arguments: list[list[str]]) -> list[tuple[int, str]]:
     """Exit code and output of torchrun on each node."""
+    from torch.distributed.run import main as torchrun_main
+
     (port,), nodes = free_ports(1), []
     for number, argv in enumerate(arguments):
-        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={number}"]
-        command += ["--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
-        command += ["-m", "lightning_tfm.cli.main", *argv]
-        nodes.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        command = ["--nnodes=2", f"--node-rank={number}", "--nproc-per-node=1", "--master-addr=127.0.0.1"]
+        command += [f"--master-port={port}", "-m", "lightning_tfm.cli.main", *argv]
+        nodes.append(Call(lambda command=command: torchrun_main(command)))
     try:
-        said = [node.communicate(timeout=200)[0] for node in nodes]
+        ended = [node.wait(200) for node in nodes]
     finally:
         for node in nodes:
             if node.poll() is None:
-                node.terminate()
-                node.wait()
-    return [(node.returncode, text) for node, text in zip(nodes, said, strict=True)]
+                os.kill(node.pid, signal.SIGTERM)
+    return [(said.code, said.out + said.err) for said in ended]
 
 
 def test_what_torchrun_started_is_the_hardware(monkeypatch) -> None:
@@ -372,9 +372,7 @@ def test_a_rank_of_torchrun_writes_nothing_that_the_first_one_may_sweep_away(tmp
 @pytest.mark.long
 def test_two_nodes_train_what_two_processes_train(tmp_path: Path) -> None:
     text = write_corpus(tmp_path / "text")
-    alone = [sys.executable, "-m", "lightning_tfm.cli.main", *options(text, tmp_path / "alone"), "--trainer.devices=2"]
-    done = subprocess.run(alone, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    call(*options(text, tmp_path / "alone"), "--trainer.devices=2")
     together = options(text, tmp_path / "nodes")
     found = on_two_nodes([together, together])
     assert [code for code, _ in found] == [0, 0], found

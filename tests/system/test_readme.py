@@ -294,7 +294,7 @@ def check_replay(line: str, place: Place) -> None:
 def quick(line: str, how: Run | Stops | Parsed | Foreign) -> bool:
     """What runs to its end is long, but for FAST and judge."""
     if isinstance(how, Foreign):
-        return how.check not in ("check_replay", "check_pytest")
+        return how.check not in ("check_replay", "check_pytest", "check_example")
     return line in FAST or " judge " in line or not isinstance(how, Run)
 
 
