@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sacrebleu import CHRF
 
-from lightning_tfm.corpus_metrics import Bleu
+from lightning_tfm.corpus_metrics import Bleu, Chrf
 from lightning_tfm.runs.process.forking import fork, let_come
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.record import Claimed, RunRecord, Segment
@@ -79,19 +80,33 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def counted_once() -> Iterator[None]:
     """The studies of a module share most translations: all its counters of one text remember what one has counted."""
-    begin = Bleu.__init__
 
-    @cache
-    def counter(references: tuple[str, ...], tokenize: str) -> Bleu:
-        made = Bleu.__new__(Bleu)
-        begin(made, references, tokenize)
-        return made
+    def shared(kind: type[Bleu] | type[Chrf]) -> Callable[..., None]:
+        begin = kind.__init__
 
-    def share(self: Bleu, references: Sequence[str], tokenize: str) -> None:
-        self.__dict__ = counter(tuple(references), tokenize).__dict__
+        @cache
+        def counter(references: tuple[str, ...], tokenize: str) -> Bleu | Chrf:
+            made = kind.__new__(kind)
+            begin(made, references, tokenize)
+            return made
+
+        def share(self: Bleu | Chrf, references: Sequence[str], tokenize: str = "") -> None:
+            self.__dict__ = counter(tuple(references), tokenize).__dict__
+
+        return share
+
+    seen: dict[tuple[str, int], tuple[object, list[int]]] = {}
+    count = CHRF._compute_segment_statistics
+
+    def count_once(self: CHRF, text: str, reference: dict[str, Any]) -> list[int]:
+        if (text, id(reference)) not in seen:
+            seen[text, id(reference)] = reference, count(self, text, reference)
+        return seen[text, id(reference)][1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Bleu, "__init__", share)
+        for kind in (Bleu, Chrf):
+            patch.setattr(kind, "__init__", shared(kind))
+        patch.setattr(CHRF, "_compute_segment_statistics", count_once)
         yield
 
 
