@@ -155,19 +155,6 @@ def test_a_text_too_short_names_the_width_that_it_feeds():
         hold(base(8, 2000, 1500), Held(), text_of(1000, 2000))
 
 
-@pytest.mark.parametrize(("key", "value"), [("miniature.steps", "50"), ("training.lr_factor", "1.0")])
-@pytest.mark.parametrize("before", [True, False])
-def test_nor_may_one_on_the_command_line_whether_before_or_after_it(key, value, before, tmp_path, monkeypatch, capsys):
-    """The divisor of the steps trained a fiftieth of what was said, and a default went unnoticed."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "e.yaml").write_text(FILE)
-    typed, file = [f"--{key}={value}"], ["--config", "e.yaml"]
-    assert main(["fit", *(typed + file if before else file + typed), "--print_config"]) == 2
-    assert f"command line: miniature.hold=ratios derives {key} (" in capsys.readouterr().err
-    assert main(["plan", str(SWEEP), *file, "--scales", "32", "--seeds", "1", *typed]) == 2
-    assert f"derives {key} (" in capsys.readouterr().err
-
-
 FILE = """
 miniature: {width: 16, depth: 2, hold: ratios}
 data: {corpus: builtin, vocab_size: 120, max_len: 128}
@@ -175,13 +162,37 @@ training: {tokens: 600}
 """
 
 
-def test_it_prints_plain_numbers_that_it_reads_back(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "e.yaml").write_text(FILE)
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """Where those that ratios derive are made once for all."""
+    folder = tmp_path_factory.mktemp("ratios")
+    (folder / "e.yaml").write_text(FILE)
+    return folder
+
+
+@pytest.fixture
+def there(texts, monkeypatch):
+    monkeypatch.chdir(texts)
+
+
+@pytest.mark.parametrize(("key", "value"), [("miniature.steps", "50"), ("training.lr_factor", "1.0")])
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.usefixtures("there")
+def test_nor_may_one_on_the_command_line_whether_before_or_after_it(key, value, before, capsys):
+    """The divisor of the steps trained a fiftieth of what was said, and a default went unnoticed."""
+    typed, file = [f"--{key}={value}"], ["--config", "e.yaml"]
+    assert main(["fit", *(typed + file if before else file + typed), "--print_config"]) == 2
+    assert f"command line: miniature.hold=ratios derives {key} (" in capsys.readouterr().err
+    assert main(["plan", str(SWEEP), *file, "--scales", "32", "--seeds", "1", *typed]) == 2
+    assert f"derives {key} (" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("there")
+def test_it_prints_plain_numbers_that_it_reads_back(capsys):
     assert main(["fit", "--config", "e.yaml", "--print_config"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("# ratios held at ") and "hold:" not in printed
-    (tmp_path / "plain.yaml").write_text(printed)
+    Path("plain.yaml").write_text(printed)
     assert main(["fit", "--config", "plain.yaml", "--print_config"]) == 0
     again = capsys.readouterr().out
     assert yaml.safe_load(again) == yaml.safe_load(printed)
@@ -192,10 +203,9 @@ def test_it_prints_plain_numbers_that_it_reads_back(tmp_path, monkeypatch, capsy
         load_experiment("e.yaml")
 
 
-def test_it_takes_back_what_was_said_before_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "e.yaml").write_text(FILE)
-    (tmp_path / "before.yaml").write_text("miniature: {steps: 50}\ntraining: {warmup: 300}\ndata: {pairs: 2700}")
+@pytest.mark.usefixtures("there")
+def test_it_takes_back_what_was_said_before_it(capsys):
+    Path("before.yaml").write_text("miniature: {steps: 50}\ntraining: {warmup: 300}\ndata: {pairs: 2700}")
     assert main(["fit", "--config", "e.yaml", "--print_config"]) == 0
     alone = capsys.readouterr().out
     assert main(["fit", "--config", "before.yaml", "--config", "e.yaml", "--print_config"]) == 0
