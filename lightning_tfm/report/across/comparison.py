@@ -21,6 +21,7 @@ from lightning_tfm.report.across.long_table import (
     VERDICT,
     P,
     Studies,
+    family,
     finding,
     interval,
     narrow,
@@ -39,6 +40,7 @@ from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
 from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
+from lightning_tfm.study.study import HIDDEN
 
 AXES = 2
 """metrics in a picture"""
@@ -55,11 +57,15 @@ def difference_of(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(np.asarray(one.estimate) - other.estimate, np.sqrt(a + b), df)
 
 
-def changes_between(lines: pd.DataFrame, same: Set[tuple[str, str]] = frozenset()) -> pd.DataFrame:
+Cells = Set[tuple[str, str]]
+"""(row, study)"""
+
+
+def changes_between(lines: pd.DataFrame, same: Cells = frozenset(), diverged: Cells = frozenset()) -> pd.DataFrame:
     """Every other study against the first of `lines` (long_table.py), whose columns end in _1: also the difference of
     differences, low and high of its marginal 95 % interval, p_BH and the verdict, or why there is none.
 
-    `same`: (row, study) whose runs are those of the first study.
+    `same`: those whose runs are those of the first study; `diverged`: those of which seeds diverged.
     """
     first, *others = lines.study.unique()
     of_first = lines[lines.study == first]
@@ -73,9 +79,11 @@ def changes_between(lines: pd.DataFrame, same: Set[tuple[str, str]] = frozenset(
     )
     low, high = d.interval()
     alike = [pair in same for pair in zip(both.row, both.study, strict=True)]
+    apart = [bool({(row, first), (row, k)} & diverged) for row, k in zip(both.row, both.study, strict=True)]
     reasons = {
         "no such row": both.n.isna(),
         "the same runs": alike,
+        Verdict.DIVERGED.value: apart,
         "no scores": np.isnan(d.estimate),
         "single seed": np.isnan(d.se + d.df) & ~(d.se == 0),
         "equal seeds": d.se == 0,
@@ -111,7 +119,13 @@ def compare(reports: Sequence[Report]) -> Document:
     (first, of_first), *others = studies.reports.items()
     mine = {row: runs_of(of_first, row) for row in studies.lines.row.unique()}
     same = {(row, k) for k, report in others for row, runs in mine.items() if runs and runs == runs_of(report, row)}
-    both = changes_between(studies.lines, same)
+    diverged = {
+        (row, k)
+        for row in mine
+        for k, report in studies.reports.items()
+        if (of := family(report.summary).get(row.removesuffix(HIDDEN))) and of.diverged
+    }
+    both = changes_between(studies.lines, same, diverged)
     forests = [picture(of, studies, first, k) for k, of in both.groupby("study", sort=False)]
     pictures: list[Block] = [Main(f, f.title * (len(forests) > 1)) for f in forests if f.lines]
     tables = [table(of, studies, first, k, metric) for (k, metric), of in both.groupby(["study", "metric"], sort=False)]

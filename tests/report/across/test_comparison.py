@@ -22,8 +22,8 @@ from lightning_tfm.report.stats.statistics import Estimate
 from lightning_tfm.report.study_report import make
 from lightning_tfm.study.sequential import Course, Look, late
 from lightning_tfm.study.study_file import save
-from tests.golden.synthetic import write_looks
-from tests.helpers.studies import TWICE_THE_STEPS, Generator, summary_row
+from tests.golden.synthetic import diverging, write_looks
+from tests.helpers.studies import TWICE_THE_STEPS, Generator, summary_row, write_lines
 
 ROWS = ["base", "A-h1", "A-h4", "C-N2"]
 
@@ -137,6 +137,16 @@ def test_runs_that_are_the_same_are_said_and_not_tested(tmp_path):
     assert "6 runs shared (A-h1 3)" in " ".join(render(found, "text").split())
     page = render(found, "html")
     assert "the same runs" in page and page.count("<figure") == 2
+
+
+@pytest.mark.parametrize("study", [0, 1])
+def test_a_row_that_diverged_in_either_study_is_said_to_have(two, study):
+    two[1].write_all()
+    made = two[study]
+    write_lines(made.write(made.study.rows[1], 2, 100.0).metrics, diverging(4.9))
+    lines = lines_of(compare([make("one", two[2]), make("other", two[2])]))
+    assert (lines["A-h1"]["verdict"], lines["A-h1"]["difference of differences"]) == ("diverged", None)
+    assert lines["A-h4"]["difference of differences"] is not None
 
 
 def test_a_hidden_row_is_compared_too_and_flagged(tmp_path):
