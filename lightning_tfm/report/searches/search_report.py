@@ -174,7 +174,10 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
     report = replace(report, trials=best_trials(report))
     aims, names = list(report.objectives), [p.name for p in report.space]
     set_, heads = [*names, *(report.ties or {})], [("trial", "", "w"), ("state", "", "w")]
-    heads += [*((field_name(name), name, "m" * (i > 0)) for i, name in enumerate(set_)), *((objective_name(aim), aim, "") for aim in aims)]
+    heads += [
+        *((field_name(name), name, "m" * (i > 0)) for i, name in enumerate(set_)),
+        *((objective_name(aim), aim, "") for aim in aims),
+    ]
     importance = {record.objective: (record, figures.importance(record)) for record in report.importance}
     courses = [(aim, figures.search_course(report, aim, number), importance.get(aim)) for aim in aims]
     against = [figures.trade_off(report, a, b) for a, b in combinations(aims, 2)]
