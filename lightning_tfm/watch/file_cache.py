@@ -29,10 +29,10 @@ def stamp(path: Path | str) -> Stamp:
 class Cached(Generic[Content]):
     """What `read` made of a file, until the file changes; for the `most` that were requested last."""
 
-    def __init__(self, read: Callable[[Path], Content], most: int = 100_000) -> None:
+    def __init__(self, read: Callable[[Any], Content], most: int = 100_000) -> None:
         self._read = lru_cache(most)(lambda path, stamped: read(path))
 
-    def __call__(self, path: Path) -> Content:
+    def __call__(self, path: Path | str) -> Content:
         return self._read(
             path, stamp(path)
         )  # the stamp comes first: a file that changes while being read is read again

@@ -8,13 +8,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, PPL, Metric, paper_metrics
-from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.process_id import Owner
 from lightning_tfm.runs.record import Missing, RunRecord, Score, Seconds
 from lightning_tfm.runs.rescored import read_later, under_evaluation, without_other_test
@@ -161,18 +161,23 @@ class Watch:
     study: Study | None = None
     runs: Runs | Mapping[str, RunState] = None  # type: ignore[assignment]
     """by default those below `root`"""
-    _evaluations: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """row -> hashes of the evaluations of its dev and test scores; empty for another study's row"""
+    _evaluations: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    """row -> hashes of the evaluations of dev and test scores and of the dev text; empty for another study's row"""
     _most: int = 0
     """trials that a search makes in all"""
     _links: list[Cell] | None = None
-    _score: Cached[Score | Missing | None] = field(default_factory=lambda: Cached(read_later))
+    _score: Cached[Score | Missing | None] = field(default_factory=lambda: Cached(lambda path: read_later(Path(path))))
 
     def __post_init__(self) -> None:
         self.runs = self.runs or Runs(self.root, curves=isinstance(self.study, Ablation))
         if isinstance(self.study, Search) and self.study.budget:
             points = self.study.finite()
             self._most = self.study.budget if points is None else min(self.study.budget, len(points) + self.study.based)
+
+    @cached_property
+    def _folder(self) -> str:
+        """Of the runs: ten thousand Paths take longer than all that is read of them."""
+        return str(self.root / "runs")
 
     def look(self, states: Sequence[CellState]) -> StudyState:
         """The study with these cells, and those that its queue has lost, as its runs are now."""
@@ -225,18 +230,17 @@ class Watch:
             return run
         if cell.row not in self._evaluations:  # of a row that somebody else added or dropped: none
             foreign = isinstance(self.study, Ablation) and all(row.name != cell.row for row in self.study.rows)
-            evaluations = ("", "") if foreign else self.study.evaluations(cell, self.root)
-            self._evaluations[cell.row] = evaluations
-        (evaluation, test), folder = self._evaluations[cell.row], RunFolder(self.root, cell.training_hash)
+            of = () if foreign else self.study.evaluations(cell, self.root)
+            self._evaluations[cell.row] = (*of, self.study.texts(cell, self.root).dev) if of else ("", "", "")
+        evaluation, test, text = self._evaluations[cell.row]
         if not evaluation:
             return run
-        text = self.study.texts(cell, self.root).dev
         if run.record is None:
             other = run.validated_on != text[:16]
             return replace(run, text=text[:16], ppl=None, best_ppl=None, curve=()) if other else run
         if (record := without_other_test(run.record, test)) is not run.record:
             run = replace(run, record=record)
-        score = self._score(folder.scores(evaluation) / f"{self.study.base.data.dev}.json")
+        score = self._score(f"{self._folder}/{name_of(cell)}/scores/{evaluation[:16]}/{self.study.base.data.dev}.json")
         scored = under_evaluation(record, score, evaluation)
         if not record.scored_by(evaluation):
             if record.data.dev not in ("", text):
