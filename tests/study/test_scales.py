@@ -33,7 +33,7 @@ command: [lightning-tfm, fit, --config, e.yaml, "${args}"]
 """
 EXPERIMENT = """
 miniature: {width: 16, depth: 6, hold: ratios, seen: 0.003}
-data: {corpus: builtin, vocab_size: 120, max_len: 64}
+data: {corpus: builtin, vocab_size: 120, max_len: 64, test: ''}
 training: {tokens: 200}
 evaluation: {beam: 1, extra_len: 4}
 """
