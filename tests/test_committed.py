@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from lightning_tfm.study.settings import SECTIONS
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import from_plain
 from tests.helpers.studies import Generator, own_row
-from tests.helpers.tiny import in_child
+from tests.helpers.tiny import forget_ours, in_child
 
 ROOT = Path(__file__).parents[1]
 FOLDER = re.compile(r"(?<![\w.:/$~}-])/(?:home|root|work|tmp|mnt|media|scratch|Users)/[\w.-]+")
@@ -162,12 +163,17 @@ def test_every_run_and_every_point_of_its_curve_has_a_line(study, root):
 
 
 def test_a_table_is_a_data_frame_and_pandas_is_loaded_for_it_alone(root):
-    code = "import sys, lightning_tfm as lt; study = lt.load_study('norm', sys.argv[1])"
-    code += "; assert 'pandas' not in sys.modules; frame = study.runs(); assert type(frame).__name__ == 'DataFrame'"
-    code += "; assert len(frame) == len(study.study.cells())"
-    command = [sys.executable, "-c", code, str(root)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    pandas = pytest.importorskip("pandas")
+
+    def read() -> tuple[bool, int, int]:
+        forget_ours("pandas")
+        study = import_module("lightning_tfm").load_study("norm", root)
+        sys.modules["pandas"] = pandas
+        frame = study.runs()
+        return isinstance(frame, pandas.DataFrame), len(frame), len(study.study.cells())
+
+    is_frame, lines, cells = in_child(read)
+    assert is_frame and lines == cells
 
 
 def test_a_single_text_is_not_taken_for_a_list_of_its_letters(study):

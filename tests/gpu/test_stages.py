@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import gpu
 from benchmarks.gpu import stages as real_stages
-from tests.helpers.tiny import in_child
+from tests.helpers.tiny import forget_ours, in_child
 
 
 @pytest.fixture
@@ -97,12 +97,9 @@ def test_sentences_of_the_benchmark_are_slices_of_one_array():
 
 def test_the_stages_need_neither_optuna_nor_wandb_nor_sacrebleu():
     """Nor pydantic: whoever rents a GPU takes the machine as it is."""
-    missing = ("optuna", "wandb", "sacrebleu", "pydantic", "triton")
 
     def without_them() -> None:
-        for name in [name for name in sys.modules if name.startswith(("lightning_tfm", "benchmarks", *missing))]:
-            del sys.modules[name]
-        sys.modules.update(dict.fromkeys(missing))
+        forget_ours("optuna", "wandb", "sacrebleu", "pydantic", "triton")
         for name in ("benchmarks.gpu.stages", "lightning_tfm.study.settings"):
             import_module(name)
 

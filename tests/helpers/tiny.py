@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -106,6 +107,13 @@ def in_child(fn: Callable[..., Any], *args: Any) -> Any:
     if not good:
         raise AssertionError(f"{value} (exit code {code})")
     return value
+
+
+def forget_ours(*missing: str) -> None:
+    """For a child (`in_child`): nothing of ours has been imported, and what is missing cannot be."""
+    for name in [name for name in sys.modules if name.startswith(("lightning_tfm", "benchmarks"))]:
+        del sys.modules[name]
+    sys.modules.update(dict.fromkeys(missing))
 
 
 def _report(fn, args, pipe) -> int:
