@@ -17,7 +17,7 @@ import yaml
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.config import Evaluation, Experiment, override
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue import devices
+from lightning_tfm.queue import resources
 from lightning_tfm.runs.outcome import exit_code_of_body
 from lightning_tfm.study import preflight
 from lightning_tfm.study.preflight import TOKENIZERS, check_trainable
@@ -50,9 +50,8 @@ class Unrelated:
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [])
-    monkeypatch.setattr("lightning_tfm.queue.resources.visible_gpus", lambda: [])
-    monkeypatch.setattr(devices, "FOREIGN_GPUS", ())
+    monkeypatch.setattr(resources, "visible_gpus", lambda: [])
+    monkeypatch.setattr(resources, "FOREIGN_GPUS", ())
 
 
 @pytest.mark.parametrize(("line", "file", "words"), AT_ONCE + LATER)
@@ -157,10 +156,9 @@ def put(content: dict, path: tuple, value: object) -> dict:
 ALL_AT_ONCE = """
 import sys
 from lightning_tfm.cli.main import main
-from lightning_tfm.queue import devices
 from lightning_tfm.queue import resources
-resources.visible_gpus = devices.visible_gpus = lambda: []
-devices.FOREIGN_GPUS = ()
+resources.visible_gpus = lambda: []
+resources.FOREIGN_GPUS = ()
 heavy = "torch lightning optuna sentencepiece wandb scipy sacrebleu rich".split()
 for line in {lines!r}:
     assert main(line.split()) == 2, line
@@ -195,15 +193,15 @@ def test_a_gpu_that_is_hidden_or_that_torch_was_built_without(monkeypatch):
     asked = Hardware(accelerator="gpu")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES='' hides them"):
-        devices.check_accelerator(asked)
-    monkeypatch.setattr(devices, "visible_gpus", lambda: ["0"])
-    monkeypatch.setattr(devices, "version", lambda name: "2.13.0+cpu")
+        resources.check_accelerator(asked)
+    monkeypatch.setattr(resources, "visible_gpus", lambda: ["0"])
+    monkeypatch.setattr(resources, "version", lambda name: "2.13.0+cpu")
     with pytest.raises(UserError, match=r"torch 2\.13\.0\+cpu is built without CUDA"):
-        devices.check_accelerator(asked)
-    monkeypatch.setattr(devices, "version", lambda name: "2.13.0")
-    devices.check_accelerator(asked)
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [])
-    devices.check_accelerator(Hardware(accelerator="auto"))
+        resources.check_accelerator(asked)
+    monkeypatch.setattr(resources, "version", lambda name: "2.13.0")
+    resources.check_accelerator(asked)
+    monkeypatch.setattr(resources, "visible_gpus", lambda: [])
+    resources.check_accelerator(Hardware(accelerator="auto"))
 
 
 def test_a_warm_up_as_long_as_the_run_reaches_its_peak():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import make_parser, parse, prints_config
 from lightning_tfm.cli.terminal import fit_width
-from lightning_tfm.queue.devices import how_shared
+from lightning_tfm.queue.resources import how_shared
 from lightning_tfm.runs.environment import cpu_model, git_state, rng_note, versions
 from lightning_tfm.runs.process.threads import check_cores, threads_of, waiting
 

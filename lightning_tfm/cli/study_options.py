@@ -9,8 +9,7 @@ from typing import Any
 from lightning_tfm.cli.arguments import MODES, Parser
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.clusters import CLUSTERS
-from lightning_tfm.queue.devices import check_accelerator
-from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.resources import Resources, check_accelerator
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.ratios import HOLD
 from lightning_tfm.study.study_file import MOST_SEEDS

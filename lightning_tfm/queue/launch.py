@@ -1,27 +1,30 @@
 """Start the work on a study: its queue, what runs beside it, and who trains: this machine, or the jobs of a cluster."""
 
 import dataclasses
+import json
 import shlex
+import shutil
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+from lightning_tfm.atomic_io import write_atomic
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.clusters import Cluster
-from lightning_tfm.queue.devices import how_shared
 from lightning_tfm.queue.pool import Job, Pool
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.resources import Resources, how_shared
 from lightning_tfm.queue.searches.sampling import optuna_params
 from lightning_tfm.queue.storages.backends import OUTAGES, address_of_queue, remember
-from lightning_tfm.queue.storages.sharing import check_shared, fetch, publish
 from lightning_tfm.queue.studies import make_queue, open_queue, study_of
 from lightning_tfm.queue.view import View, follow
 from lightning_tfm.queue.wandb_mirror import mirror_to_wandb
+from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned
 from lightning_tfm.runs.outcome import MAY_BE_GONE, say
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
@@ -33,6 +36,8 @@ from lightning_tfm.watch.study_state import CellState, Watch
 
 JOBS_EVERY = 15.0
 """seconds between two checks of the jobs of a cluster"""
+PROOF = "shared"
+"""file in a study's folder with a token that the storage holds too"""
 MORE = "more runs to come"
 """note in a study's storage: those who have joined should wait when nothing is left to run"""
 MORE_EVERY = 2.0
@@ -69,7 +74,7 @@ def work(
 
     def cells_so_far() -> list[Cell]:
         try:
-            return [run for state in queue().states() for run in state.cell.runs]
+            return [state.cell for state in queue().states()]
         except UserError:  # the launcher has not made it yet
             return []
 
@@ -115,8 +120,8 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View, watch: Watch
         return not job.resources.share_files or watch.runs[name].record is not None
 
     queue.enqueue(cells, has_record, optuna_params(job.study))
-    for run in (run for state in queue.states() for run in state.cell.runs):
-        link(job.folder, run)
+    for state in queue.states():
+        link(job.folder, state.cell)
     return queue
 
 
@@ -222,3 +227,62 @@ def announce(study: Study, root: Path, resources: Resources, more: bool) -> list
     if resources.cluster is None:
         queue.note(MORE, more)
     return queue.states()
+
+
+# --- what machines that share no files need to know about the others goes through the storage ---
+
+
+def publish(queue: Queue, folder: Path, definition: dict[str, Any]) -> None:
+    """Put the definition into the storage, and a token into the folder by which others see that they share it."""
+    if queue.note_of("definition") != definition:
+        queue.note("definition", definition)
+    if queue.note_of(PROOF) is None:
+        queue.note(PROOF, uuid.uuid4().hex)
+    if not (folder / PROOF).exists():
+        write_atomic(folder / PROOF, queue.note_of(PROOF).encode())
+
+
+def shares_files(queue: Queue, folder: Path) -> bool:
+    """Whether this machine sees the folder of the study's first launcher."""
+    word = queue.note_of(PROOF)
+    return word is not None and (folder / PROOF).is_file() and (folder / PROOF).read_text() == word
+
+
+def check_shared(queue: Queue, folder: Path) -> None:
+    """Raise UserError unless this machine sees the study's folder."""
+    if not shares_files(queue, folder):
+        raise UserError(
+            f"{folder} is not the folder in which the study '{queue.name}' was started: give that one with --out, or "
+            "work without it (--no-shared-files: a run lost elsewhere then starts over here)"
+        )
+
+
+def fetch(queue: Queue, root: Path) -> int:
+    """Write the records that came from machines with other files below `root`; returns how many."""
+    count = 0
+    for name, record in queue.shared_records():
+        folder = RunFolder(root, name)
+        if folder.finished():
+            continue
+        try:
+            attempt = folder.claim()
+        except RunIsOwned:
+            continue
+        _clear(attempt)
+        attempt.write_json(folder.identity, record["identity"])
+        attempt.write_json(folder.experiment, record["experiment"])
+        attempt.write_json(folder.result, json.loads(json.dumps(record)))
+        attempt.release()
+        count += 1
+    return count
+
+
+def _clear(attempt: Attempt) -> None:
+    """Drop the curve and the weights of a try that was lost here: the incoming record is not theirs."""
+    with attempt.guard():
+        attempt.folder.metrics.unlink(missing_ok=True)
+        (attempt.folder.path / "samples.jsonl").unlink(missing_ok=True)
+    for part in (attempt.folder.checkpoints, attempt.folder.snapshots):
+        if part.exists():
+            with attempt.guard():
+                shutil.rmtree(part)

@@ -17,7 +17,7 @@ from typing import Protocol
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.searches.sampling import SearchTrials, trials_of
+from lightning_tfm.queue.searches.sampling import SearchTrials
 from lightning_tfm.queue.storages.backends import OUTAGES
 from lightning_tfm.queue.view import View
 from lightning_tfm.runs.folder import REMEDY, RunFolder, read_json
@@ -34,10 +34,11 @@ from lightning_tfm.runs.process.forking import (
 )
 from lightning_tfm.runs.record import Missing, RunRecord, read_record
 from lightning_tfm.runs.rescored import read_later, with_score
+from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Study
 from lightning_tfm.study.study_file import folder_of, link
 from lightning_tfm.watch.run_state import RunState
-from lightning_tfm.watch.study_state import Watch
+from lightning_tfm.watch.study_state import Watch, values_of
 
 TICK = 0.02
 """seconds between two checks of the children"""
@@ -105,6 +106,8 @@ class Pool:
     queue: Queue
     view: View
     watch: Watch
+    trials: SearchTrials | None = None
+    """of a search"""
     _works: dict[int, Work] = field(default_factory=dict)
     """by slot"""
     _stop: StopSignals = field(default_factory=StopSignals)
@@ -115,7 +118,8 @@ class Pool:
 
     def run(self) -> None:
         """Until nothing is left, here or elsewhere, or a stop signal arrives: then SystemExit. Raises UserError."""
-        self.trials = trials_of(self.job.study, self.queue, self.job.first_validation)
+        if isinstance(self.job.study, Search):
+            self.trials = SearchTrials(self.job.study, self.queue, self.job.first_validation)
         before = children()
         handlers = {number: signal.signal(number, self._stop) for number in STOP_SIGNALS}
         adopt_orphans(True)
@@ -152,7 +156,7 @@ class Pool:
         self.queue.reap()
         for slot in set(range(self.job.resources.workers)) - self._works.keys():
             claim = self.queue.claim(skip=lambda run: self._folder(run).owner() is not None)
-            if claim is None and (claim := self.trials.propose()) is not None:
+            if claim is None and self.trials is not None and (claim := self.trials.propose()) is not None:
                 link(self.job.folder, claim.cell)
             if claim is None:
                 return not self._works and self.queue.done()
@@ -269,7 +273,7 @@ class Pool:
         now, grace, patience = time.monotonic(), self.job.resources.grace, self.job.resources.patience
         if work.stopped_at is not None and now - work.stopped_at > patience:
             _kill(work, f"wrote no checkpoint within {patience:g} s of the stop signal")
-        if now - work.watched_at > WATCH:
+        if self.trials is not None and now - work.watched_at > WATCH:
             with suppress(*OUTAGES, OSError):  # the next look shows what this one could not
                 self.trials.watch(work.claim, work.folder, work.pid)
             work.watched_at = time.monotonic()
@@ -331,10 +335,11 @@ class Pool:
             assert record is not None, "it was read when the run ended"
             if not self.job.resources.share_files:
                 self.queue.mark(claim, "record", read_json(folder.result))
-            self.trials.finish(claim, folder, record)
-            if not self.queue.finish(claim, *self.trials.values(record)):
+            if self.trials is not None:
+                self.trials.finish(claim, folder, record)
+            if not self.queue.finish(claim, *values_of(self.job.study, record)):
                 self.view.say(f"{name}: finished, but the claim had passed to another machine, which will record it")
-        elif outcome == "pruned" and isinstance(self.trials, SearchTrials):
+        elif outcome == "pruned" and self.trials is not None:
             self.queue.prune(claim, self.trials.pruned_reason(claim, RunState.of(folder.path).outcome))
         else:
             again = self.queue.fail(claim, outcome, reason)

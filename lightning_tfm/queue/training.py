@@ -6,7 +6,7 @@ from pathlib import Path
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.fingerprint_check import prepare_same
-from lightning_tfm.queue.devices import Devices
+from lightning_tfm.queue.resources import Devices
 from lightning_tfm.runs.evaluation import score_anew
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.train import train_cell

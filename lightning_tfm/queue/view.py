@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from lightning_tfm.watch.run_state import SCORING
-from lightning_tfm.watch.study_state import Best, Running, StudyState, Watch
+from lightning_tfm.watch.run_state import SCORING, RunState
+from lightning_tfm.watch.study_state import Best, CellState, StudyState, Watch
 from lightning_tfm.watch.time_left import Left, duration
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class View:
 
 def line(name: str, overview: StudyState) -> str:
     """An overview in one line of text."""
-    runs = [run_line(r, f"{r.row}/{r.seed}" if name else "") for r in overview.running]
+    runs = [run_line(s, run, f"{s.cell.row}/{s.cell.seed}" if name else "") for s, run in overview.running]
     return " | ".join([head(name, overview), *runs] if name else runs)
 
 
@@ -110,15 +110,14 @@ def head(name: str, overview: StudyState) -> str:
     return ", ".join(filter(None, (f"{name}: {counts}", left_words(overview.left), best_words(overview.best))))
 
 
-def run_line(r: Running, name: str) -> str:
+def run_line(s: CellState, run: RunState, name: str) -> str:
     """A run in one line."""
-    run = r.run
     at = run.phase if run.step is None else f"{run.step}/{run.steps}" + f" {run.phase}" * (run.phase != "train")
     loss = None if run.loss is None else f"loss {run.loss:.3f}"
     ppl = None if run.ppl is None or run.best_ppl is None else f"dev PPL {number(run.ppl)}"
     ppl = f"{ppl} (best {number(run.best_ppl)})" if ppl and run.best_ppl != run.ppl else ppl
     speed = None if run.tokens_per_second is None else f"{run.tokens_per_second:,.0f} tok/s"
-    change = f"({change_words(r.change)})" if r.change else ""
+    change = f"({change_words(s.cell.change)})" if s.cell.change else ""
     first = " ".join(filter(None, (name, change, at)))
     return ", ".join(filter(None, (first, loss, ppl, speed, left_words(run.left), run.words)))
 
@@ -165,7 +164,7 @@ def picture(name: str, overview: StudyState) -> "RenderableType":
     return Constrain(Group(*parts), WIDEST)
 
 
-def _runs(running: list[Running]) -> "RenderableType":
+def _runs(running: list[tuple[CellState, RunState]]) -> "RenderableType":
     from rich.table import Table
     from rich.text import Text
 
@@ -173,15 +172,14 @@ def _runs(running: list[Running]) -> "RenderableType":
     table.add_column("run", no_wrap=True, overflow="ellipsis", ratio=1)
     for title, width in {"step": 9, "loss": 6, "dev PPL": 7, "best": 6, "tok/s": 7, "left": 7}.items():
         table.add_column(title, justify="right", no_wrap=True, min_width=width)
-    for r in running:
-        run = r.run
+    for s, run in running:
         step = "" if run.step is None else f"{run.step}/{run.steps}"
         left = "" if run.left is None else f"{'>' * run.left.at_least}{duration(run.left.seconds)}"
         speed = f"{run.tokens_per_second:,.0f}" if run.tokens_per_second is not None else _doing(run.phase)
         loss = "" if run.loss is None else f"{run.loss:.3f}"
-        table.add_row(f"{r.row}/{r.seed}", step, loss, number(run.ppl), number(run.best_ppl), speed, left)
-    trials = [(r.row, change_words(r.change), "cyan") for r in running if r.change]
-    damaged = [(f"{r.row}/{r.seed}", r.run.words, "yellow") for r in running if r.run.words]
+        table.add_row(f"{s.cell.row}/{s.cell.seed}", step, loss, number(run.ppl), number(run.best_ppl), speed, left)
+    trials = [(s.cell.row, change_words(s.cell.change), "cyan") for s, _ in running if s.cell.change]
+    damaged = [(f"{s.cell.row}/{s.cell.seed}", run.words, "yellow") for s, run in running if run.words]
     if not trials and not damaged:
         return table
     from rich.console import Group

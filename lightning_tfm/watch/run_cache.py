@@ -27,32 +27,29 @@ DROPPED |= {"train_seconds": None, "git": None}
 
 
 @dataclass(frozen=True, slots=True)
-class CurveSummary(Kept):
-    """What is kept of a finished run's curve."""
-
-    words: str = ""
-    """what is wrong with it, or how the training diverged"""
-    diverged: bool = False
-    damaged: int = 0
-    """lines that were left out"""
-    points: tuple[tuple[float, float], ...] = ()
-    """(step, dev perplexity), thinned"""
-    loss: float | None = None
-    """the last finite one, per target token"""
-    best_ppl: float | None = None
-    """the lowest finite one"""
-
-
-@dataclass(frozen=True, slots=True)
 class Finished(Kept):
     """A finished run, as its files were when their stamps were `mark`: a line of the file."""
 
     mark: str
     record: RunRecord
-    curve: CurveSummary
     called: Called | None = None
+    words: str = ""
+    """what is wrong with its curve, or how the training diverged"""
+    diverged: bool = False
+    damaged: int = 0
+    """lines that were left out"""
+    curve: tuple[tuple[float, float], ...] = ()
+    """(step, dev perplexity), thinned"""
+    loss: float | None = None
+    """the last finite one, per target token"""
+    best_ppl: float | None = None
+    """the lowest finite one"""
     sections: list[int] = field(default_factory=list)
     """in the file the sections of its experiment, by their places in the head"""
+
+
+OF_CURVE = ("words", "diverged", "damaged", "curve", "loss", "best_ppl")
+"""fields that say what its curve does, in run_state.RunState, too"""
 
 
 @dataclass(frozen=True)

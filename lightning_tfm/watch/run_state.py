@@ -21,7 +21,7 @@ from lightning_tfm.schema import INFINITE
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.sums import DamagedFile, check_files
 from lightning_tfm.watch.file_cache import AttemptView, Lines, Stamp, read_attempts, read_object, stamp
-from lightning_tfm.watch.run_cache import CurveSummary, Finished, Memory
+from lightning_tfm.watch.run_cache import OF_CURVE, Finished, Memory
 from lightning_tfm.watch.time_left import Left, Took
 
 STATES = ("running", "waiting", "interrupted", "failed", "damaged", "stopped early", "finished")
@@ -115,8 +115,8 @@ class Curve:
         """Whether the training diverged (runs/divergence.py), of a vocabulary of V pieces."""
         return divergence_of(self.lines, V)
 
-    def summary(self, V: int | None) -> CurveSummary:
-        """What is kept of it, of a finished run."""
+    def summary(self, V: int | None) -> dict[str, Any]:
+        """OF_CURVE, of a finished run."""
         course = self.course(V)
         lost = isinstance(course, Divergence)
         words = self.words or (str(course) if lost else "")
@@ -124,7 +124,8 @@ class Curve:
         loss = next((float(value) for value in losses if _is_number(value) and math.isfinite(value)), None)
         validated = self.every(DEV)
         best = min((value for _, value in validated), default=None)
-        return CurveSummary(words, lost, self.damaged, thin_points(_fewer(validated)), loss, best)
+        values = (words, lost, self.damaged, thin_points(_fewer(validated)), loss, best)
+        return dict(zip(OF_CURVE, values, strict=True))
 
     @property
     def per_step(self) -> float | None:
@@ -307,15 +308,15 @@ class Reader:
         state = self._state
         if state is None or state.record is None:
             return None
-        curve = CurveSummary(state.words, state.diverged, state.damaged, state.curve, state.loss, state.best_ppl)
-        return Finished(self._mark, state.record, curve, state.called)
+        return Finished(self._mark, state.record, state.called, **{name: getattr(state, name) for name in OF_CURVE})
 
     def _state_from_memory(self) -> RunState | None:
         entry = self._memory.recall(self.name, self._mark) if self._memory and self._state is None else None
         if entry is None:
             return None
         self._settled = True
-        return recorded_state(self.name, entry.record, entry.curve, entry.called)
+        curve = {name: getattr(entry, name) for name in OF_CURVE}
+        return recorded_state(self.name, entry.record, curve, entry.called)
 
     def _now(self) -> str:
         """A mark of the files that a finished run is read from."""
@@ -330,7 +331,7 @@ class Reader:
         record = read_record(self.folder / "result.json")
         if isinstance(record, RunRecord):
             self._settled, self._curve = True, None
-            curve = Curve.of(self.folder, record).summary(record.V) if self._curves else None
+            curve = Curve.of(self.folder, record).summary(record.V) if self._curves else {}
             if self._memory:
                 record = self._memory.slim(record, record.experiment or self._trains())
             return recorded_state(self.name, record, curve)
@@ -411,20 +412,17 @@ def _small(kind: Any, path: Path) -> tuple[Any, str]:
         return None, f"{path.name}: {error}"
 
 
-def recorded_state(
-    name: str, record: RunRecord, curve: CurveSummary | None = None, called: Called | None = None
-) -> RunState:
+def recorded_state(name: str, record: RunRecord, curve: dict[str, Any], called: Called | None = None) -> RunState:
     """What a record says about its run."""
-    dev, curve = record.scores.get("dev"), curve or CurveSummary()
+    dev = record.scores.get("dev")
+    lost = {"diverged": True} if dev is not None and math.isinf(dev.ppl) else {}
     return RunState(
         name=name,
         called=called,
         state="finished",
         step=record.steps,
         steps=record.steps,
-        loss=curve.loss,
         ppl=dev.ppl if dev else None,
-        best_ppl=curve.best_ppl,
         started=record.started,
         changed=record.ended,
         seconds=record.seconds.total,
@@ -432,12 +430,9 @@ def recorded_state(
         parameters=record.parameters.total,
         attempts=record.attempts or 0,
         tokens_per_second=record.tokens_per_second,
-        words=curve.words,
-        diverged=curve.diverged or (dev is not None and math.isinf(dev.ppl)),
-        damaged=curve.damaged,
-        curve=curve.points,
         record=record,
         experiment=record.experiment,
+        **(curve | lost),
     )
 
 

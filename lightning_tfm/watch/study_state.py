@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, PPL, Metric, paper_metrics
@@ -54,18 +53,8 @@ class CellState:
     """whether the storage of its queue holds its records, which need no folder here"""
     again: bool = False
     """whether a failed one will be tried again"""
-
-
-@dataclass(frozen=True)
-class Running:
-    """A run that is being worked on."""
-
-    row: str
-    seed: int
-    run: RunState
-    owner: Owner | None = None
-    change: dict[str, Any] = field(default_factory=dict)
-    """of a trial: its parameters"""
+    run: RunState | None = None
+    """that which is being worked on"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +82,6 @@ class StudyState:
     cells: list[CellState] = field(default_factory=list)
     runs: dict[str, RunState] = field(default_factory=dict)
     """name of a folder -> the run, with its scores by the study's own evaluation"""
-    running: list[Running] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """cells by state, in words: those of ALWAYS, others where there are"""
     left: Left | None = None
@@ -104,6 +92,11 @@ class StudyState:
     """of the predicted work, done"""
     started: float | None = None
     """seconds since 1970"""
+
+    @property
+    def running(self) -> list[tuple[CellState, RunState]]:
+        """The cells that are being worked on, and which run of them."""
+        return [(s, s.run) for s in self.cells if s.run is not None]
 
     @property
     def total(self) -> int:
@@ -187,7 +180,7 @@ class Watch:
         cells = [_with_runs(s, [runs[run.training_hash] for run in s.cell.runs], self.study) for s in states]
         took = _took(cells, runs)
         runs = {name: run.after(took) for name, run in runs.items()}
-        running = [_running(s, runs, took) for s in cells if s.state == "running"]
+        cells = [_running(s, runs, took) if s.state == "running" else s for s in cells]
         counts = Counter(s.state for s in cells)
         named = {word: counts[word] for word in (*ALWAYS, *ELSE) if word in ALWAYS or counts[word]}
         coming = max(0, self._most - len(cells))
@@ -196,9 +189,8 @@ class Watch:
             kind=self.study.KIND if self.study else "",
             cells=cells,
             runs={name[:16]: run for name, run in runs.items()},
-            running=running,
             counts=named,
-            left=_left(cells, runs, running, took, coming, self.workers),
+            left=_left(cells, runs, took, coming, self.workers),
             best=_best(self.study, cells, runs),
             coming=coming,
             share=_share(cells, runs, coming),
@@ -321,6 +313,11 @@ def value_of_aim(record: RunRecord, aim: str) -> float:
     return float(value)
 
 
+def values_of(study: Study, record: RunRecord) -> tuple[float, ...]:
+    """Of a finished run: a value for each objective. Raises UserError where the record lacks one."""
+    return tuple(value_of_aim(record, aim) for aim in _aims(study))
+
+
 def _aims(study: Study | None) -> dict[str, str]:
     """Objective -> its direction."""
     return study.objectives if isinstance(study, Search) else {"dev/ppl": "minimize"}
@@ -363,7 +360,7 @@ def _took(cells: list[CellState], runs: dict[str, RunState]) -> Took:
     return Took(list(whole.values()), trials, list(parts.values()))
 
 
-def _running(s: CellState, runs: dict[str, RunState], took: Took) -> Running:
+def _running(s: CellState, runs: dict[str, RunState], took: Took) -> CellState:
     cell = next((run for run in s.cell.runs if runs[run.training_hash].state == "running"), s.cell)
     run = runs[cell.training_hash]
     if run.step is None and (least := took.of(cell.cost)) is not None:
@@ -371,25 +368,22 @@ def _running(s: CellState, runs: dict[str, RunState], took: Took) -> Running:
     run = replace(run, phase=run.phase or "starting")
     if run.state == "interrupted":  # its next attempt has not begun yet
         run = replace(run, words="")
-    return Running(cell.row, cell.seed, run, s.owner, cell.change)
+    return replace(s, run=run)
 
 
-def _left(
-    cells: list[CellState], runs: dict[str, RunState], running: list[Running], took: Took, coming: int, workers: int
-) -> Left | None:
+def _left(cells: list[CellState], runs: dict[str, RunState], took: Took, coming: int, workers: int) -> Left | None:
     """Until the last run ends; None where nothing is known, or nobody works."""
-    open_cells = [s.cell for s in cells if s.state == "running"]
+    running = [(s.cell, s.run) for s in cells if s.run is not None]
     waiting = [s.cell for s in cells if s.state in AHEAD]
-    at_least = any(r.run.left is None or r.run.left.at_least for r in running)
+    at_least = any(run.left is None or run.left.at_least for _, run in running)
     if not took.whole:  # what the running ones will have taken just for training
-        begun = zip(running, open_cells, strict=True)
-        took = Took([(cell.cost, r.run.per_step * r.run.steps) for r, cell in begun if r.run.per_step and r.run.steps])
+        took = Took([(cell.cost, run.per_step * run.steps) for cell, run in running if run.per_step and run.steps])
     workers = max(workers, len(running))
     if not took.whole or not workers or not (waiting or coming or running):
         return None
 
-    unknown = [0.0 if r.run.scoring else took.of(cell.cost) or 0.0 for r, cell in zip(running, open_cells, strict=True)]
-    busy = [r.run.left.seconds if r.run.left else whole for r, whole in zip(running, unknown, strict=True)]
+    unknown = [0.0 if run.scoring else took.of(cell.cost) or 0.0 for cell, run in running]
+    busy = [run.left.seconds if run.left else whole for (_, run), whole in zip(running, unknown, strict=True)]
     rest = [(took.of(cell.cost) or 0.0) * (1 - runs[cell.training_hash].trained) for cell in waiting]
     each = fmean(took.trials or [seconds for _, seconds in took.whole])
     end = until_the_last(busy, [*rest, *[each] * coming], workers)

@@ -13,7 +13,7 @@ from lightning_tfm.accel import kernels, on_gpu, select
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Hardware, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.devices import check_accelerator
+from lightning_tfm.queue.resources import check_accelerator
 from lightning_tfm.training.backend import Backend
 from lightning_tfm.training.masks import SentenceMasks
 
@@ -54,8 +54,8 @@ def test_kernels_that_do_not_run_here_are_refused_not_replaced(monkeypatch):
         select.backend(Hardware(kernels="all"), "float32", CPU)
     with pytest.raises(UserError, match=r"trainer\.accelerator=cpu takes none"):
         check_accelerator(Hardware(kernels="all", accelerator="cpu"))
-    monkeypatch.setattr("lightning_tfm.queue.devices.visible_gpus", lambda: [])
-    monkeypatch.setattr("lightning_tfm.queue.devices.FOREIGN_GPUS", ())
+    monkeypatch.setattr("lightning_tfm.queue.resources.visible_gpus", lambda: [])
+    monkeypatch.setattr("lightning_tfm.queue.resources.FOREIGN_GPUS", ())
     with pytest.raises(UserError, match=r"trainer\.kernels=all needs a GPU, and this machine has none"):
         check_accelerator(Hardware(kernels="all"))
     with pytest.raises(UserError, match=r"training\.precision=tfloat32 needs an NVIDIA GPU.* this machine has none"):

@@ -12,12 +12,12 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import rounds
 from lightning_tfm.queue.housekeeping import gc, list_runs, remove, retry
+from lightning_tfm.queue.launch import publish
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.rows import hide, show
 from lightning_tfm.queue.searches.sampling import optuna_params as params_of
 from lightning_tfm.queue.storages.backends import remember
-from lightning_tfm.queue.storages.sharing import publish
 from lightning_tfm.queue.studies import make_queue, open_queue
 from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.process.attempt import Task

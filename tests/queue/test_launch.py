@@ -18,7 +18,6 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue import pool, queue
 from lightning_tfm.queue.housekeeping import retry
 from lightning_tfm.queue.queue import Claim, Queue
-from lightning_tfm.queue.searches.sampling import Trials
 from lightning_tfm.queue.storages.backends import find_storage
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import RunFailed
@@ -170,10 +169,10 @@ def test_a_record_damaged_after_its_study_ended_fails_its_own_cell_and_the_other
 
 
 def test_a_finished_run_without_the_score_that_a_study_asks_for_fails_its_own_cell_alone(tmp_path: Path, monkeypatch):
-    def values(self: Trials, record: RunRecord) -> tuple[float, ...]:
+    def values(study: object, record: RunRecord) -> tuple[float, ...]:
         return (value_of_aim(record, "dev/f1" if record.steps == 7 else "dev/ppl"),)
 
-    monkeypatch.setattr(Trials, "values", values)
+    monkeypatch.setattr(pool, "values_of", values)
     first, second = study(tmp_path, lambda task: leave(task.attempt, steps=6 + (task.cell.row == "r0")), 2, workers=1)
     assert (first.state, second.state) == ("failed", "finished")
     assert first.reason == "the run's record holds no dev/f1"
@@ -211,11 +210,11 @@ def test_a_record_that_is_written_anew_after_it_was_read_is_read_again(tmp_path:
     """What the pool and the view read once for both is another file's as soon as it is."""
     asked: list[float] = []
 
-    def values(self: Trials, record: RunRecord) -> tuple[float, ...]:
+    def values(study: object, record: RunRecord) -> tuple[float, ...]:
         asked.append(record.scores["dev"].ppl)
         return (record.scores["dev"].ppl,)
 
-    monkeypatch.setattr(Trials, "values", values)
+    monkeypatch.setattr(pool, "values_of", values)
     run = RunFolder(tmp_path, make_cells(1)[0].training_hash)
     finish = Queue.finish
 
@@ -491,7 +490,7 @@ def test_an_error_of_the_pool_s_own_leaves_no_process_and_hands_every_cell_back(
 
     before = children()
     with monkeypatch.context() as spoiled, pytest.raises(ZeroDivisionError):
-        spoiled.setattr(Trials, "values", lambda self, records: 1 / 0)
+        spoiled.setattr(pool, "values_of", lambda study, record: 1 / 0)
         study(tmp_path, train, 2, workers=2)
     assert children() == before
     assert {state.state for state in states(tmp_path).values()} == {"waiting"}

@@ -18,10 +18,9 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue import devices, launch
-from lightning_tfm.queue.devices import Devices, find_devices, how_shared, visible_gpus
+from lightning_tfm.queue import launch, resources
 from lightning_tfm.queue.queue import RETRIES, Queue
-from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.resources import Devices, Resources, find_devices, how_shared, visible_gpus
 from lightning_tfm.queue.searches.sampling import optuna_params
 from lightning_tfm.queue.storages.backends import Storage, find_storage
 from lightning_tfm.runs.process.attempt import Task
@@ -277,7 +276,7 @@ def test_three_small_runs_share_a_device() -> None:
 
 def test_runs_that_share_a_gpu_are_clients_of_a_daemon_that_runs(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
-    monkeypatch.setattr(devices, "USUAL_MPS", tmp_path)
+    monkeypatch.setattr(resources, "USUAL_MPS", tmp_path)
     assert how_shared().startswith("runs that share a GPU take turns on it: no MPS is running")
     (tmp_path / "control").touch()
     assert how_shared() == f"runs that share a GPU are clients of the MPS at {tmp_path}"

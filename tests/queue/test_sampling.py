@@ -16,13 +16,12 @@ import pytest
 
 from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.launch import join, work
+from lightning_tfm.queue.launch import join, publish, work
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.searches.results import importances, report
 from lightning_tfm.queue.searches.sampling import SearchTrials, optuna_params, warmup_line
 from lightning_tfm.queue.storages.backends import find_storage
-from lightning_tfm.queue.storages.sharing import publish
 from lightning_tfm.queue.studies import make_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.attempt import Task

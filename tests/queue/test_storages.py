@@ -12,12 +12,11 @@ import pytest
 
 from lightning_tfm.atomic_io import locked
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.launch import MORE, _awaits_more
+from lightning_tfm.queue.launch import MORE, _awaits_more, check_shared, publish, shares_files
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storages import journal
 from lightning_tfm.queue.storages.backends import address_of_queue, find_storage, remember
 from lightning_tfm.queue.storages.journal import open_journal
-from lightning_tfm.queue.storages.sharing import check_shared, publish, shares_files
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.cell import Cell

@@ -169,17 +169,17 @@ def test_a_run_is_at_the_same_step_with_the_same_values_everywhere(study: Ablati
     report = make("t", tmp_path)
     folders = {(run.row, run.seed): RunFolder(tmp_path, run.training_hash) for run in seen.outlines["t"].runs}
     assert len(now.running) == 5
-    for r in now.running:
-        name, cell = folders[r.row, r.seed].path.name, said[r.row, r.seed]
-        on_page, alone = seen.runs[name], RunState.of(folders[r.row, r.seed].path)
-        assert shown(r.run) == shown(on_page) == shown(alone) == shown(SimpleNamespace(**cell))
-        assert r.run.left == on_page.left and r.run.left.seconds == cell["seconds_left"]
-        assert r.run.left.seconds > alone.left.seconds and alone.left.at_least, "without what comes after its steps"
+    for s, run in now.running:
+        place = s.cell.row, s.cell.seed
+        name, cell = folders[place].path.name, said[place]
+        on_page, alone = seen.runs[name], RunState.of(folders[place].path)
+        assert shown(run) == shown(on_page) == shown(alone) == shown(SimpleNamespace(**cell))
+        assert run.left == on_page.left and run.left.seconds == cell["seconds_left"]
+        assert run.left.seconds > alone.left.seconds and alone.left.at_least, "without what comes after its steps"
         assert [listed[name][key] for key in ("step", "steps", "ppl")] == [alone.step, alone.steps, alone.ppl]
-        cell_of = next(one for one in study.cells() if (one.row, one.seed) == (r.row, r.seed))
-        (of_fit,) = Watch(tmp_path, 1).look([CellState(cell_of, "running")]).running
-        assert shown(of_fit.run) == shown(alone) and of_fit.run.left == alone.left
-        assert report.cells.empty[r.row, r.seed].reason == f"running at step {alone.step} of {alone.steps}"
+        ((_, of_fit),) = Watch(tmp_path, 1).look([CellState(s.cell, "running")]).running
+        assert shown(of_fit) == shown(alone) and of_fit.left == alone.left
+        assert report.cells.empty[place].reason == f"running at step {alone.step} of {alone.steps}"
         assert cell.get("damaged_lines", 0) == alone.damaged == on_page.damaged
     killed = RunState.of(folders["A-h1", 1].path)
     assert report.cells.empty["A-h1", 1].reason == f"interrupted at step {killed.step} of {killed.steps}"
@@ -187,9 +187,9 @@ def test_a_run_is_at_the_same_step_with_the_same_values_everywhere(study: Ablati
     damaged = {key: RunState.of(folder.path).damaged for key, folder in folders.items() if folder.path.exists()}
     assert {key: number for key, number in damaged.items() if number} == {("A-h1", 2): 1, ("A-h1", 3): 2}
     assert "metrics.jsonl: 2 damaged lines left out, the first is line 4" in line("t", now)
-    night = next(r.run for r in now.running if (r.row, r.seed) == ("A-h4", 2))
+    night = next(run for s, run in now.running if (s.cell.row, s.cell.seed) == ("A-h4", 2))
     assert night.phase == "starting" and night.left.seconds < 300
-    texts = next(r.run for r in now.running if (r.row, r.seed) == ("A-h4", 1))
+    texts = next(run for s, run in now.running if (s.cell.row, s.cell.seed) == ("A-h4", 1))
     assert texts.best_ppl > 0.5 and len(texts.curve) == texts.step // 250 - 1, "of the last text alone"
     base = [RunState.of(folders["base", seed].path).ppl for seed in (1, 2)]
     rows = {row["name"]: row for row in study_page.page(Board(tmp_path), seen, "t").data["rows"]}

@@ -73,33 +73,33 @@ def search(**changes: object) -> Search:
 
 def test_a_run_shows_its_loss_its_perplexity_and_its_best_and_scoring_counts(tmp_path: Path) -> None:
     watch = Watch(tmp_path, 1)
-    r = watch.look([running(tmp_path, 0, 60, 100)]).running[0].run
+    r = watch.look([running(tmp_path, 0, 60, 100)]).running[0][1]
     assert (r.step, r.loss, r.ppl, r.best_ppl, r.tokens_per_second) == (60, 4.4, 10.0, 9.0, 5210.0)
     assert r.left is not None and r.left.at_least and r.left.seconds == pytest.approx(4.0, abs=0.5)
     assert left_words(r.left) == "over 4 s left"
     assert left_words(Left(0.2, at_least=True)) == "", "more than nothing says nothing"
     assert left_words(Left(0.2)) == "0 s left"
     done = finished(tmp_path, 1, 30.0, decode=20.0)
-    r = watch.look([running(tmp_path, 2, 60, 100), done]).running[0].run
+    r = watch.look([running(tmp_path, 2, 60, 100), done]).running[0][1]
     assert r.left is not None and not r.left.at_least and r.left.seconds == pytest.approx(24.0, abs=0.5)
 
 
 def test_what_is_new_of_a_curve_is_read_and_one_that_was_cut_back_from_its_start(tmp_path: Path) -> None:
     watch, attempt, first = Watch(tmp_path, 1), begun(tmp_path, 0, 60, 100), state(cell(0), "running")
-    assert watch.look([first]).running[0].run.loss == 4.4
+    assert watch.look([first]).running[0][1].loss == 4.4
     folder = RunFolder(tmp_path, first.cell.training_hash)
     with folder.metrics.open("a") as file:
         file.write('{"step": 70, "loss": 4.3}\n{"step": 80, "lo')
-    assert watch.look([first]).running[0].run.loss == 4.3
+    assert watch.look([first]).running[0][1].loss == 4.3
     attempt.truncate_metrics(20)
-    r = watch.look([first]).running[0].run
+    r = watch.look([first]).running[0][1]
     assert (r.loss, r.best_ppl) == (4.8, 12.0)
 
 
 def test_before_anything_is_known_nothing_is_said_and_scoring_has_no_speed(tmp_path: Path) -> None:
     fresh = state(cell(0), "running")
     overview = Watch(tmp_path, 1).look([fresh, state(cell(1), "waiting")])
-    assert overview.left is None and overview.running[0].run.left is None
+    assert overview.left is None and overview.running[0][1].left is None
     assert line("s", overview) == "s: 0 finished, 1 running, 1 waiting, 0 failed | r0/1 starting"
     overview = Watch(tmp_path, 1).look([running(tmp_path, 2, 100, 100, "translate val")])
     said = line("s", overview)
@@ -121,12 +121,12 @@ def test_a_run_that_goes_on_after_a_night_is_timed_from_where_it_went_on(tmp_pat
     night = json.loads(folder.progress.read_text()) | {"time": time.time() - 40_000, "phase": "translate val"}
     attempt = folder.claim()
     folder.progress.write_text(json.dumps(night))
-    r = watch.look([open_cell]).running[0].run
+    r = watch.look([open_cell]).running[0][1]
     assert (r.step, r.phase, r.tokens_per_second) == (60, "starting", None)
     assert r.left is not None and r.left.seconds == pytest.approx(4.0, abs=0.5), "by its curve: 0.1 s a step"
     for step in (55, 80):  # it went back to its checkpoint
         attempt.write_progress(step, 100, 5210.0, "train")
-        r = watch.look([open_cell]).running[0].run
+        r = watch.look([open_cell]).running[0][1]
         assert r.phase == "train" and r.left is not None
         assert r.left.seconds == pytest.approx(0.1 * (100 - step)), "by its curve, not by the clock"
 

@@ -19,7 +19,7 @@ from lightning_tfm.study.user_classes import earlier_words
 
 if TYPE_CHECKING:
     from lightning_tfm.study.study import Study
-    from lightning_tfm.watch.study_state import CellState, Running, StudyState
+    from lightning_tfm.watch.study_state import CellState, StudyState
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -71,12 +71,11 @@ def with_labels(state: "StudyState", labels: Mapping[str, str]) -> "StudyState":
     def called(row: str) -> str:
         return f"{labels[row]} ({row})" if row in labels else row
 
-    running = [replace(r, row=called(r.row)) for r in state.running]
     best = state.best and replace(state.best, row=called(state.best.row))
     cells = [
         s if s.state == "waiting" else replace(s, cell=replace(s.cell, row=called(s.cell.row))) for s in state.cells
     ]
-    return replace(state, running=running, best=best, cells=cells)
+    return replace(state, best=best, cells=cells)
 
 
 def _list(root: Path, json_asked: bool) -> int:
@@ -107,7 +106,6 @@ def _row(study: dict[str, Any]) -> tuple[str, ...]:
 
 
 def as_json(name: str, state: "StudyState") -> str:
-    live = dict(zip((id(s) for s in state.cells if s.state == "running"), state.running, strict=True))
     whole: dict[str, Any] = {
         "study": name,
         "counts": state.counts,
@@ -117,11 +115,11 @@ def as_json(name: str, state: "StudyState") -> str:
     whole |= {"seconds_left": state.left.seconds if state.left else None}
     whole |= {"at_least": bool(state.left and state.left.at_least), "share": round(state.share, 4)}
     whole |= {"best": asdict(state.best) if state.best else None}
-    whole |= {"cells": [_cell(s, live.get(id(s))) for s in state.cells]}
+    whole |= {"cells": [*map(_cell, state.cells)]}
     return json.dumps(infinite_as_text(whole), indent=1)
 
 
-def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
+def _cell(state: "CellState") -> dict[str, Any]:
     line: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": state.state}
     if state.cell.more:
         line |= {"runs": {str(run.seed): run.training_hash[:16] for run in state.cell.runs}}
@@ -129,12 +127,13 @@ def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
     line |= {"values": list(state.values), "owner": state.owner.to_dict() if state.owner else None}
     if state.cell.change:
         line["parameters"] = state.cell.change
-    if running is not None:
+    if (run := state.run) is not None:
         keys = ("step", "steps", "tokens_per_second", "phase", "loss", "ppl", "best_ppl")
-        line |= {"running_seed": running.seed} if state.cell.more else {}
-        line |= {key: getattr(running.run, key) for key in keys}
-        line["seconds_left"] = running.run.left.seconds if running.run.left else None
-        line |= {"damaged_lines": running.run.damaged} if running.run.damaged else {}
+        if state.cell.more:
+            line["running_seed"] = next(own.seed for own in state.cell.runs if own.training_hash[:16] == run.name)
+        line |= {key: getattr(run, key) for key in keys}
+        line["seconds_left"] = run.left.seconds if run.left else None
+        line |= {"damaged_lines": run.damaged} if run.damaged else {}
     return line
 
 
@@ -147,9 +146,9 @@ def as_text(name: str, state: "StudyState") -> str:
     from lightning_tfm.queue.view import head, run_line
 
     lines = [head(name, state)]
-    for r in state.running:
-        where = f"  {r.owner.host}:{r.owner.pid}" if r.owner else ""
-        lines.append(f"running  {run_line(r, f'{r.row} seed {r.seed}')}{where}")
+    for s, run in state.running:
+        where = f"  {s.owner.host}:{s.owner.pid}" if s.owner else ""
+        lines.append(f"running  {run_line(s, run, f'{s.cell.row} seed {s.cell.seed}')}{where}")
     lines += [
         f"{word:7}  {s.cell.row} seed {s.cell.seed}  {s.reason}"
         for word in ("failed", "damaged", "interrupted", "waiting")

@@ -15,7 +15,7 @@ from typing import Literal
 from lightning_tfm.cli.arguments import MODES, make_parser, parse, prints_config, progress_of
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.metrics import in_print
-from lightning_tfm.queue.devices import check_accelerator
+from lightning_tfm.queue.resources import check_accelerator
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.outcome import STOPPED, say, say_how
 from lightning_tfm.runs.process.attempt import run_attempt

@@ -1,4 +1,4 @@
-"""What a pool asks about the trials of a study. Optuna proposes and prunes those of a search.
+"""What a pool asks about the trials of a search, which Optuna proposes and prunes.
 
 Only a pool calls this. Training sees neither a trial nor a storage: it writes dev perplexities into metrics.jsonl and
 looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works under DDP and with every storage.
@@ -132,37 +132,14 @@ def draw(search: Search, count: int) -> list[dict[str, Any]]:
     return points
 
 
-class Trials:
-    """The trials of an ablation: all are listed, each runs to its end and reports its dev perplexity."""
-
-    def propose(self) -> Claim | None:
-        """Begin the next trial; None where a sampler has no more to make. Raises UserError."""
-        return None
-
-    def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
-        """Look at the record of a run that process `pid` trains, and ask it to stop if it is unpromising."""
-
-    def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
-        """Report what a finished trial shows beside its values."""
-
-    def values(self, record: RunRecord) -> tuple[float, ...]:
-        """What is reported for a finished trial, in the order of the study's directions."""
-        return (value_of_aim(record, "dev/ppl"),)
-
-
-def trials_of(study: Study, queue: Queue, first_validation: int) -> Trials:
-    """The trials of `study`, for one pool; its runs validate first at optimizer step `first_validation`."""
-    return SearchTrials(study, queue, first_validation) if isinstance(study, Search) else Trials()
-
-
 @dataclass
-class SearchTrials(Trials):
-    """The trials of a search: a sampler makes them, a pruner stops the unpromising ones."""
+class SearchTrials:
+    """The trials of a search, for one pool: a sampler makes them, a pruner stops the unpromising ones."""
 
     search: Search
     queue: Queue
     first_validation: int
-    """optimizer step"""
+    """optimizer step at which its runs do"""
     _repeats: int = 0
     """proposals in a row that had already been tried"""
     _pruned: dict[int, int] = field(default_factory=dict)
@@ -171,6 +148,7 @@ class SearchTrials(Trials):
     """trial id -> steps that have been reported"""
 
     def propose(self) -> Claim | None:
+        """Begin the next trial; None where the sampler has no more to make. Raises UserError."""
         if not self.search.budget:
             return None
         if self.search.sampler == "gp":
@@ -217,6 +195,7 @@ class SearchTrials(Trials):
         return cell
 
     def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
+        """Look at the record of a run that process `pid` trains, and ask it to stop if it is unpromising."""
         if self.search.pruner.type == "none" or claim.trial_id in self._pruned or claim.cell.row == BASE:
             return  # all are compared with base: it runs to its end
         for step in self._report(claim, folder):
@@ -259,6 +238,7 @@ class SearchTrials(Trials):
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 
     def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
+        """Report what a finished trial shows beside its values."""
         # not reported yet: the last perplexities, with which others are compared, and limits known only now
         if self.search.pruner.type != "none":
             for _ in self._report(claim, folder):
@@ -268,9 +248,6 @@ class SearchTrials(Trials):
         if claim.cell.row == BASE:
             excess |= self.search.excess(claim.cell.change)
         self.queue.constrain(claim.trial_id, excess)
-
-    def values(self, record: RunRecord) -> tuple[float, ...]:
-        return tuple(value_of_aim(record, name) for name in self.search.objectives)
 
     @cached_property
     def _points(self) -> list[dict[str, Any]] | None:

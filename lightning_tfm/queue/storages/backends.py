@@ -52,8 +52,6 @@ class JournalStore:
     @contextmanager
     def exclusive(self, study: str) -> Iterator[None]:
         """Lock only the study of that name, for several writes; freed when the holder dies. Not reentrant."""
-        if not self._write:
-            raise UserError(f"{self._path}: study '{study}' was opened for reading only")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._path.with_name(f"{self._path.name}.{study}.exclusive")):
             yield

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -31,28 +31,20 @@ def with_torchrun_ranks(hardware: Hardware) -> Hardware:
     return replace(hardware, devices=local, num_nodes=world // local)
 
 
-@dataclass(frozen=True)
-class _Message:
-    """What rank 0 sends the others: the attempt that they take part in, or the exit code that it ends with."""
-
-    number: int = 0
-    token: str = ""
-    code: int = 0
-
-
 def release(code: int) -> None:
     """Rank 0: let the others end with `code` if they are still waiting."""
     if not _store().check([_key()]):
-        _tell(_Message(code=code))
+        _tell(code=code)
 
 
-def _tell(message: _Message) -> None:
-    _store().set(_key(), json.dumps(asdict(message)))
+def _tell(number: int = 0, token: str = "", code: int = 0) -> None:
+    """Tell the others the attempt that they take part in, or the exit code that it ends with."""
+    _store().set(_key(), json.dumps([number, token, code]))
 
 
 def lead(attempt: Attempt) -> None:
     """Rank 0: the run is claimed, let the others start. Raises UserError if one of them does not see its folder."""
-    _tell(_Message(attempt.number, attempt.token))
+    _tell(attempt.number, attempt.token)
     for other in range(1, int(os.environ["WORLD_SIZE"])):
         if why := _store().get(_answer(other)).decode():
             raise UserError(why)
@@ -60,11 +52,11 @@ def lead(attempt: Attempt) -> None:
 
 def follow(folder: RunFolder, train: Callable[[Attempt], None]) -> int:
     """Take part in rank 0's attempt as another rank: `train(attempt)`; returns the exit code."""
-    message = _Message(**json.loads(_store().get(_key())))
-    if not message.number:
-        return message.code
+    number, token, code = json.loads(_store().get(_key()))
+    if not number:
+        return int(code)
     exit_on_signals()
-    attempt = Attempt(folder, message.number, message.token)
+    attempt = Attempt(folder, number, token)
 
     def take_part() -> None:
         why = attempt.why_folder_not_shared(f"rank {rank()}", "rank 0")
