@@ -1,9 +1,7 @@
 """The table: a pure function of the records, with a column for what rows change, and honest about what is missing."""
 
 import json
-import math
 from dataclasses import replace
-from statistics import stdev
 
 import pytest
 
@@ -25,16 +23,6 @@ from lightning_tfm.runs.record import Machine, Measure, Missing, Seconds, to_pla
 from lightning_tfm.study.rows import all_rows
 from tests.golden.synthetic import OWN, table3
 from tests.helpers.studies import DEV, Generator, cells_of, own_row, record, record_of, summary, summary_row
-
-
-def test_several_seeds_are_mean_and_deviation():
-    s, found = table3((1, 2, 4))
-    row = json.loads(render_table(tabulate(cells_of(s, found)), "json"))["rows"][1]
-    ppl = [found["A-h1", seed].scores["dev"].ppl for seed in (1, 2, 4)]
-    assert row["ppl"]["mean"] == pytest.approx(math.prod(ppl) ** (1 / 3))
-    assert row["ppl"]["sd %"] == pytest.approx(100 * stdev(map(math.log, ppl)))
-    assert row["ppl"]["by seed"] == {"1": ppl[0], "2": ppl[1], "4": ppl[2]}
-    assert row["n"] == 3
 
 
 def test_the_same_records_give_the_same_bytes_in_any_order():
