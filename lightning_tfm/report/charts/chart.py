@@ -126,7 +126,7 @@ def both(chart: Chart, narrow: tuple[int, int] = (380, 400)) -> Markup:
     return Markup("").join(Markup(tag("div", drawn, class_=form)) for form, drawn in forms if drawn)
 
 
-def draw(chart: Chart, letter: float = LETTER, most: int = 80) -> Markup:
+def draw(chart: Chart, letter: float = LETTER, most: int = 36) -> Markup:
     """Empty where there is nothing to draw; `letter`: width of one of the names at the ends, `most` of them a line."""
     every = [p for one in chart.series for p in one.points]
     if not every:
