@@ -220,6 +220,7 @@ def test_numbers_are_those_that_the_package_gave(corpus, tmp_path, monkeypatch):
     assert numbers == [pytest.approx(line, abs=1e-6) for line in EARLIER[corpus]]
 
 
+@pytest.mark.long
 def test_untrained_heads_are_found_as_often_as_the_level_says(tmp_path, monkeypatch):
     """Of a model that nothing has trained, over all heads and relations; exchanging gold alone would find most."""
     monkeypatch.setattr(syntax, "UNTRAINED", 60)

@@ -84,6 +84,7 @@ def test_of_what_is_found_in_studies_with_real_effects_one_in_twenty_is_false_at
         assert np.mean(shares) < ALPHA + 2 * np.std(shares) / np.sqrt(N)
 
 
+@pytest.mark.long
 def test_late_looks_find_more_with_fewer_seeds_than_a_look_at_every_seed_did():
     names, counts, spent = row_names(19), [], []
     for plan, hopeless in ((late(3, 8), HOPELESS), (linear(3, 8), 0.0)):
