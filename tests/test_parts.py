@@ -88,7 +88,7 @@ def run(copy: Path, *argv: str) -> str:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree with one more part of each kind."""
     to = tmp_path_factory.mktemp("tree")
-    unused = shutil.ignore_patterns("__pycache__", "results", "regression")
+    unused = shutil.ignore_patterns("results", "regression")
     for folder in ("lightning_tfm", "tests", "docs", "experiments", "sweeps"):
         shutil.copytree(ROOT / folder, to / folder, ignore=unused)
     shutil.copy(ROOT / "pyproject.toml", to)
