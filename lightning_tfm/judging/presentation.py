@@ -12,7 +12,7 @@ from lightning_tfm.plural_words import interval, p_value, plural, signed
 from lightning_tfm.report.blocks import Block, Cell, Column, Figures, Main, Notes, Section, Table, Widest
 from lightning_tfm.report.charts.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.serialize import Data
-from lightning_tfm.report.stats.base_alone import CHEAPEST
+from lightning_tfm.report.stats.base_alone import warning
 from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.wording.verdict_words import Verdict
 
@@ -146,12 +146,12 @@ def _cells(row: JudgedRow, aim: Aim, decimals: int, published: bool, narrow: boo
 def notes(judgement: Judgement) -> list[str]:
     """What the numbers mean, and what is missing."""
     first, logs, to = judgement.aims[0], [aim.name for aim in judgement.aims if aim.log], judgement.to
-    lines = _outlying_base(judgement)
-    lines += [
+    lines = [
+        *warning(judgement.base, judgement.alone),
         "mean ± standard deviation (n-1)"
         + (f"; of {', '.join(logs)} the geometric mean, ± of logarithms in percent" if logs else "")
         + "; 95 % intervals are of each difference alone; verdicts use p, corrected over the rows of a metric by "
-        "Benjamini and Hochberg, bold: by Holm too; seeds are not paired"
+        "Benjamini and Hochberg, bold: by Holm too; seeds are not paired",
     ]
     if judgement.target is None:
         if len(judgement.aims) > 1:
@@ -165,11 +165,6 @@ def notes(judgement: Judgement) -> list[str]:
     if any(row.verdict == Verdict.UNDECIDED for row in rows):
         lines.append("seeds: of the row and of base, to find the difference if it is as estimated")
     return [*lines, *judgement.notes]
-
-
-def _outlying_base(judgement: Judgement) -> list[str]:
-    warning = f"{judgement.base} may be what stands apart: {judgement.alone}; {CHEAPEST}"
-    return [warning] * bool(judgement.alone)
 
 
 def terminal(judgement: Judgement, width: int = 79, colour: bool = False) -> str:
@@ -230,6 +225,6 @@ def analysis(judgement: Judgement) -> "Document":
         formula_safe(lines),
         whole,
         SCHEMA,
-        [main.title, *_outlying_base(judgement)],
+        [main.title, *warning(judgement.base, judgement.alone)],
         main.scope,
     )

@@ -15,47 +15,38 @@ from it, or where it is hopeless: the chance that the last look decides it, pred
 favourable level, is below `HOPELESS`. Closing rows early can only make findings fewer, true ones and false ones alike.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lightning_tfm.report.stats.evidence import Evidence
-from lightning_tfm.report.summary import Difference, Summary, SummaryRow
+from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.report.wording.verdict_words import OPEN, Verdict
 from lightning_tfm.study.sequential import Course
 
-"""seeds at the first look and at the last, if nothing else is requested"""
 HOPELESS = 0.05
 
 
 def open_rows(summary: Summary) -> list[str]:
     """Rows that more seeds could still decide."""
-    undecided = undecided_rows(summary)
-    return [row.name for row in summary.rows if row.name in undecided and not _is_futile(row)]
+    return [row.name for row in _undecided_rows(summary) if not _is_futile(row)]
 
 
 def futile_rows(summary: Summary) -> list[str]:
     """Rows that are closed without a verdict."""
-    undecided = undecided_rows(summary)
-    return [row.name for row in summary.rows if row.name in undecided and _is_futile(row)]
+    return [row.name for row in _undecided_rows(summary) if _is_futile(row)]
 
 
-def undecided_rows(summary: Summary) -> set[str]:
+def _undecided_rows(summary: Summary) -> Iterator[SummaryRow]:
     """Rows without a verdict in perplexity, and those of an undecided claim that do not hold by Holm's p yet."""
     about = {finding.row for claim in summary.claims if claim.verdict in OPEN for finding in claim.findings}
-    rows = [(row.name, row.primary) for row in summary.rows]
-    return {name for name, difference in rows if difference and _waits(difference, name in about, summary.alpha)}
-
-
-def _waits(difference: Difference, claimed: bool, alpha: float) -> bool:
-    p = difference.holm
-    if difference.verdict == Verdict.DIVERGED:
-        return False
-    return difference.verdict in OPEN or (claimed and (p is None or not p < alpha))
+    for row in summary.rows:
+        if (d := row.primary) is not None and d.verdict != Verdict.DIVERGED:
+            if d.verdict in OPEN or (row.name in about and not (d.holm is not None and d.holm < summary.alpha)):
+                yield row
 
 
 def _is_futile(row: SummaryRow) -> bool:
-    difference = row.primary
-    return difference is not None and difference.prospect is not None and difference.prospect < HOPELESS
+    return row.primary is not None and row.primary.prospect is not None and row.primary.prospect < HOPELESS
 
 
 def next_course(course: Course, summary: Summary, before: Mapping[str, list[int]], pool: Sequence[int]) -> Course:

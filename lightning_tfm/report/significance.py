@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, paper_metrics
+from lightning_tfm.metrics import METRICS, PPL, WORD, paper_metrics
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.analyses import row_tuning
 from lightning_tfm.report.records import Boots, Cells, FilledCell
@@ -116,7 +116,7 @@ def _differences(
     runs: Mapping[str, list[FilledCell]],
     n_R: np.ndarray,
     boots: Boots,
-    metrics: Sequence[str] = PRINTED,
+    metrics: Sequence[str],
 ) -> dict[str, statistics.Differences]:
     """Of each metric."""
     variances, parts = [], {}

@@ -30,12 +30,8 @@ def table_without_tests(study: Ablation, root: Path) -> Summary:
 def write_table(cells: Cells) -> Summary:
     """The study's table, without tests, written as table.md, table.csv and table.json beside study.json."""
     table, folder = summarise_untested(cells), folder_of(cells.root, cells.study.name)
-    for name, text in (
-        ("table.md", render_table(table, "markdown")),
-        ("table.csv", render_table(table, "csv")),
-        ("table.json", render_table(table, "json")),
-    ):
-        write_atomic(folder / name, text.encode())
+    for kind, end in {"markdown": "md", "csv": "csv", "json": "json"}.items():
+        write_atomic(folder / f"table.{end}", render_table(table, kind).encode())
     return table
 
 

@@ -156,7 +156,7 @@ def picture(made: pd.DataFrame, studies: Studies) -> Forest:
     lines = []
     for r in order.to_dict("records"):
         by_study = own[own.row == r["row"]]
-        dots = [(study, _value(metric, x)) for study, x in zip(by_study.study, by_study.estimate, strict=True)]
+        dots = [(study, of.in_units(float(x))) for study, x in zip(by_study.study, by_study.estimate, strict=True)]
         lines.append(studies.line(r["row"], [_entry(r, metric, dots)]))
     return Forest(
         finding([axis_of(of)], lines, lead=f"on average over {len(names)} corpora "),
@@ -169,14 +169,11 @@ def picture(made: pd.DataFrame, studies: Studies) -> Forest:
     )
 
 
-def _value(metric: str, tested: float) -> float:
-    return METRICS[metric].in_units(float(tested))
-
-
 def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]]) -> Entry:
-    estimate, low, high = (_value(metric, r[key]) for key in ("estimate", "lower", "upper"))
+    estimate, low, high = (METRICS[metric].in_units(float(r[key])) for key in ("estimate", "lower", "upper"))
     unseen = r["unseen lower"], r["unseen upper"]
-    outer = (_value(metric, unseen[0]), _value(metric, unseen[1])) if informative(metric, *unseen) else None
+    low_unseen, high_unseen = (METRICS[metric].in_units(float(x)) for x in unseen)
+    outer = (low_unseen, high_unseen) if informative(metric, *unseen) else None
     tip = [f"an unseen corpus, 95 %{', in %' * METRICS[metric].log}: {interval(metric, *unseen)}"]
     return Entry(estimate, low, high, r["word"], dots=dots, outer=outer, tip=tip)
 

@@ -103,15 +103,12 @@ def lead(summary: BeyondSummary, report: Summary) -> list[str]:
 def sections(summary: BeyondSummary, report: Summary) -> list[Section]:
     answer = Text([words] if (words := verdict(summary)) else [])
     table = [_table(summary, columns.row_labels(report.rows))] * bool(summary.rows)
-    blocks = [answer, *_figures(summary, report.rows), *table, Notes(about(summary))]
-    return [Section("beyond", "Beyond the training length", blocks)]
-
-
-def _figures(summary: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
-    made, names = pictures(summary, rows), {row.name: row.called for row in rows}
-    about = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
+    made, names = pictures(summary, report.rows), {row.name: row.called for row in report.rows}
+    shown = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
     of_translations = Fold(f"{OF_TEXT.label} and the length of translations", [Figures(made[2:], rows=names)])
-    return [*[Figures(made[:2], rows=names, about=about)] * bool(made), *[of_translations] * bool(made[2:])]
+    figures: list[Block] = [Figures(made[:2], rows=names, about=shown)] * bool(made)
+    figures += [of_translations] * bool(made[2:])
+    return [Section("beyond", "Beyond the training length", [answer, *figures, *table, Notes(about(summary))])]
 
 
 def _table(summary: BeyondSummary, labels: Mapping[str, str]) -> Widest:

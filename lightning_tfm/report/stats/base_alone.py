@@ -39,6 +39,11 @@ def why(values: Sequence[Sequence[float]], base: str) -> str:
     return ""
 
 
+def warning(base: str, why: str) -> list[str]:
+    """A sentence, `why` being a reason; none where there is none."""
+    return [f"{base} may be what stands apart: {why}; {CHEAPEST}"] * bool(why)
+
+
 def two_levels(base_n: np.ndarray, variance_R: np.ndarray, n_R: np.ndarray) -> np.ndarray:
     """Whether base's seeds lie on two levels, [...]. `base_n`: its scores, [..., n]; variances of all rows."""
     n = base_n.shape[-1]

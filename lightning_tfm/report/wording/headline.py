@@ -40,15 +40,13 @@ def headline(report: Summary, counts: bool = True) -> list[str]:
 
 def base_apart(report: Summary) -> list[str]:
     """A sentence where base may be what stands apart and not the rows (stats/base_alone.py)."""
-    metric, base = report.primary, next((row.name for row in report.rows if row.base), None)
-    against = report.reference or base
+    metric, against = report.primary, report.against
     rows = [row for row in report.rows if row.same_as is None and not row.diverged]
-    rows.sort(key=lambda row: row.name != against)
-    if not rows or rows[0].name != against:
+    if against is None or against not in rows:
         return []
+    rows.sort(key=lambda row: row is not against)
     scores = [[metric.transform(x) for x in row.metric(metric.name).by_seed.values()] for row in rows]
-    why = base_alone.why(scores, rows[0].name)
-    return [f"{rows[0].name} may be what stands apart: {why}; {base_alone.CHEAPEST}"] * bool(why)
+    return base_alone.warning(against.name, base_alone.why(scores, against.name))
 
 
 # --- of rows ---
