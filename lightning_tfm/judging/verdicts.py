@@ -220,10 +220,9 @@ class _Metric:
         mean_R = np.array([np.mean(x) if x else np.nan for x in self.values])
         pairs = zip(self.values, self.used_R, strict=True)
         variance_R = np.array([np.var(x, ddof=1) if n > 1 else 0.0 for x, n in pairs])
-        R, counts = len(self.order), np.maximum(self.used_R, 1)
-        zeros = SentenceNoise(np.zeros(R), np.zeros(R))
+        counts = np.maximum(self.used_R, 1)
         if self.target is None:
-            return statistics.compare(mean_R, variance_R, counts, noise or zeros, S)
+            return statistics.compare(mean_R, variance_R, counts, noise, S)
         apart = statistics.outlying(variance_R, counts - 1)
         prior = statistics.prior_df(variance_R[None], counts - 1, apart[None])
         v, f = statistics.moderated(variance_R, counts - 1, prior, apart)
@@ -231,7 +230,7 @@ class _Metric:
         estimate, se = mean_R - self.aim.transform(self.target), np.sqrt(v / counts)
         with np.errstate(divide="ignore", invalid="ignore"):
             p = np.where(se > 0, 2 * statistics.t_sf(np.abs(estimate) / se, f), np.nan)
-        return Differences(estimate, se, f, v, np.ones(R), p, v, zeros.shared, np.asarray(prior)[..., None])
+        return Differences(estimate, se, f, v, np.ones_like(v), p, v, np.zeros_like(v), np.asarray(prior)[..., None])
 
     def _row(self, i: int, d: Differences, numbers: Mapping[str, np.ndarray], tested: bool) -> JudgedRow:
         n, n_0, finite, diverged = int(self.n_R[i]), int(self.n_R[0]), self.finite[i], self.diverged[i]

@@ -1,7 +1,6 @@
 """Records to tables, statistics and pages. Which file belongs to which theme:
 
 records to cells     records, summary, build_summary, study_report
-what is found        analysis
 statistics           significance, sequential
 formats              blocks, serialize
 other programs       archive, curve_export

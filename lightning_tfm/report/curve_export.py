@@ -7,7 +7,7 @@ date; what was written for an unfinished run is continued, so that an open dashb
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +18,10 @@ from lightning_tfm.config import evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import numbers
 from lightning_tfm.runs.folder import RunFolder, find_run, read_json
-from lightning_tfm.runs.record import CURVES, Called, RunRecord
+from lightning_tfm.runs.record import CURVES, Called, Missing, RunRecord
 from lightning_tfm.runs.rescored import read_under_evaluation
 from lightning_tfm.study.search import Search
-from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study import Ablation, Study
 from lightning_tfm.study.study_file import folder_of, load
 from lightning_tfm.watch.run_state import Curve
 
@@ -84,19 +84,13 @@ def _begun(folder: RunFolder) -> float:
     return there.stat().st_mtime
 
 
-def _same(before: Curves, now: Curves) -> bool:
-    """Whether `now` continues `before`: it does not where training went back to a checkpoint."""
-    return [(step, values) for step, _, values in before] == [(step, values) for step, _, values in now[: len(before)]]
-
-
 def exported_runs(what: str, root: Path) -> list[Exported]:
     """The runs of a study or search, or one run by its folder or the start of its name, that have records.
 
     Raises UserError where there is nothing of the kind.
     """
     if (root / "studies" / what / "study.json").is_file():
-        study = load(root, what)
-        runs = _of_table(study, root) if isinstance(study, Ablation) else _of_search(study, root)
+        runs = list(_of_study(load(root, what), root))
     else:
         runs = [_of_run(what, root)]
     runs = [run for run in runs if run.folder.metrics.is_file() or run.record is not None]
@@ -108,42 +102,38 @@ def exported_runs(what: str, root: Path) -> list[Exported]:
     return runs
 
 
-def _of_table(study: Ablation, root: Path) -> list[Exported]:
+def _of_study(study: Study, root: Path) -> Iterator[Exported]:
+    """Of a table or a search, without runs whose record is damaged or scored by another evaluation, which is said."""
+    for run, evaluation in _of_table(study, root) if isinstance(study, Ablation) else _of_search(study, root):
+        record = None
+        if run.folder.finished():
+            record = read_under_evaluation(run.folder, evaluation, study.base.data.dev)
+        if isinstance(record, Missing):
+            print(f"lightning-tfm: {run.row}, seed {run.seed} is left out: {record.reason}", file=sys.stderr)
+        else:
+            yield replace(run, record=record)
+
+
+def _of_table(study: Ablation, root: Path) -> Iterator[tuple[Exported, str]]:
+    """With the evaluation that each is scored by, as `_of_search`."""
     varied = list(dict.fromkeys(key for row in study.every_row for key in row.change))
-    runs = []
     for row in study.every_row:
         values, text = study.trained_values(row, varied), study.data_of(row).prints.dev[:16]
         for seed in study.seeds:
             folder = RunFolder(root, study.cell(row, seed).training_hash)
-            run = Exported(study.name, row.name, seed, folder, values, None, text)
-            runs += _with_record(run, study.evaluation_of(row), study.base.data.dev)
-    return runs
+            yield Exported(study.name, row.name, seed, folder, values, None, text), study.evaluation_of(row)
 
 
-def _of_search(study: Any, root: Path) -> list[Exported]:
+def _of_search(study: Any, root: Path) -> Iterator[tuple[Exported, str]]:
     assert isinstance(study, Search)
-    place = folder_of(root, study.name)
+    place, text = folder_of(root, study.name), study.prints.dev
     trials = {line["trial"]: line for line in read_json(place / "trials.json") or []}
-    runs = []
     for link in sorted(place.glob("cells/*/*.json")):
         cell = read_json(link)
-        folder = RunFolder(root, cell["training_hash"])
-        line = trials.get(cell["row"], {})
+        line, folder = trials.get(cell["row"], {}), RunFolder(root, cell["training_hash"])
         change = {p.name: line[p.name] for p in study.space if p.name in line}
-        run = Exported(study.name, cell["row"], cell["seed"], folder, change, None, study.prints.dev[:16])
-        runs += _with_record(run, evaluation_hash(study.base, study.prints.dev), study.base.data.dev)
-    return runs
-
-
-def _with_record(run: Exported, evaluation: str, split: str) -> list[Exported]:
-    """The run with its record, if it is finished; none where that is damaged or scored by another evaluation; said."""
-    if not run.folder.finished():
-        return [run]
-    record = read_under_evaluation(run.folder, evaluation, split)
-    if isinstance(record, RunRecord):
-        return [replace(run, record=record)]
-    print(f"lightning-tfm: {run.row}, seed {run.seed} is left out: {record.reason}", file=sys.stderr)
-    return []
+        run = Exported(study.name, cell["row"], cell["seed"], folder, change, None, text[:16])
+        yield run, evaluation_hash(study.base, text)
 
 
 def _of_run(what: str, root: Path) -> Exported:
@@ -229,7 +219,8 @@ class TensorBoard(Target):
                 continue
             curves, place = run.curves(), self.folder / run.name
             writer, written = self._open.pop(run.name, (None, []))
-            if writer is None or not _same(written, curves):
+            same = [(step, own) for step, _, own in written] == [(step, own) for step, _, own in curves[: len(written)]]
+            if writer is None or not same:  # it went back to a checkpoint
                 if writer is not None:
                     writer.close()
                 for old in place.glob("events.out.tfevents.*"):

@@ -126,7 +126,7 @@ def _differences(
         values = [[cell.value(metric) for cell in runs[name]] for name in order]
         mean_R = np.array([mean(v) if v else math.nan for v in values])
         variance_R = np.array([stdev(v) ** 2 if len(v) > 1 else 0.0 for v in values])
-        noise = statistics.SentenceNoise(np.zeros(len(order)), np.zeros(len(order)))
+        noise = None
         if metric in boots:
             every = [boots[metric][cell.row, cell.seed] for name in order for cell in runs[name]]
             noise = statistics.sentence_noise(np.array(every), row_R, len(order), S)

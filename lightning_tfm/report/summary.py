@@ -3,19 +3,22 @@
 Differences in perplexity are differences of log PPL; `percent` says the same as a change of PPL.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lightning_tfm.metrics import BYTE, CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, WORD, Metric
 from lightning_tfm.plural_words import interval
-from lightning_tfm.report.analysis import Analysis
+from lightning_tfm.report.blocks import Section
 from lightning_tfm.report.serialize import BY_METRIC, INLINE
 from lightning_tfm.report.stats.evidence import ABOUT, NUMBERS, Evidence
 from lightning_tfm.report.stats.statistics import ALPHA
 from lightning_tfm.report.wording.claims import ClaimSummary
 from lightning_tfm.schema import OPTIONAL
 from lightning_tfm.study.rows import Paper
+
+if TYPE_CHECKING:
+    from lightning_tfm.report.records import Cells
 
 PLAIN = {
     "N": "depth",
@@ -218,6 +221,42 @@ def printed_metrics(rows: Sequence[SummaryRow]) -> list[Metric]:
 
 SCHEMA = 6
 F = TypeVar("F")
+
+
+def nothing(result: Any, report: "Summary") -> Sequence[Any]:
+    """Of an analysis that says nothing there."""
+    return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis(Generic[F]):
+    """What is found in the cells, and where a report says it; what says something takes what was found and the report.
+
+    A new one is a file in analyses/ that ends with an `Analysis`, and its line in `analyses/catalog.py:ANALYSES`.
+    """
+
+    key: str
+    """of what was found in Summary.analyses, and in JSON"""
+    find: "Callable[[Cells, Summary], F | None]"
+    """None where it does not apply; the report holds rows, and what earlier analyses of the list found"""
+    sections: "Callable[[F, Summary], Sequence[Section]]" = nothing
+    """of the page; Section.after says where"""
+    lead: "Callable[[F, Summary], Sequence[str]]" = nothing
+    """sentences on top of the page and of other headlines"""
+    closing: "Callable[[F, Summary], Sequence[str]]" = nothing
+    """the same, after what was found of single rows"""
+    notes: "Callable[[F, Summary], Sequence[str]]" = nothing
+    """below the table"""
+    brief: "Callable[[F, Summary], Sequence[str]]" = nothing
+    """below the table in a terminal"""
+    on_dashboard: bool = False
+    """whether the dashboard's page of the study shows the pictures of its sections, below the main figure"""
+    json: bool = True
+    """whether what was found is in JSON"""
+    without_tests: bool = False
+    """whether a table without tests has it, too"""
+    in_text: bool = False
+    """whether text and Markdown have its sections, too"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,14 +23,13 @@ import numpy as np
 from lightning_tfm.config import Experiment
 from lightning_tfm.metrics import METRICS, PPL, PRINTED, Metric
 from lightning_tfm.plural_words import numeral
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Notes, Section, Table, Text, columns
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both
 from lightning_tfm.report.charts.curves import QUARTERS, SHARE
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.serialize import BY_METRIC
 from lightning_tfm.report.stats.statistics import left_out_error, rank_correlation
-from lightning_tfm.report.summary import Summary, SummaryRow
+from lightning_tfm.report.summary import Analysis, Summary, SummaryRow
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.yaml_files import shipped_folder
 

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, columns
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.panels import BASE, Panel, panels
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Analysis, Summary
 from lightning_tfm.report.tables.columns import name_cell, row_labels
 
 Collected = dict[str, list[dict[str, Any]]]

@@ -17,8 +17,7 @@ from lightning_tfm.report.analyses import (
     softmax,
     training_setup,
 )
-from lightning_tfm.report.analysis import Analysis
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Analysis, Summary
 
 ANALYSES: list[Analysis[Any]] = [
     row_tuning.ANALYSIS,

@@ -29,9 +29,8 @@ from statistics import fmean
 import numpy as np
 
 from lightning_tfm.plural_words import signed
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import Multiplier, Summary, SummaryRow
+from lightning_tfm.report.summary import Analysis, Multiplier, Summary, SummaryRow
 from lightning_tfm.study.cell import SOLVE
 from lightning_tfm.study.study import Ablation
 

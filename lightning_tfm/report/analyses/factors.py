@@ -30,7 +30,6 @@ import numpy as np
 from lightning_tfm.config import to_dict
 from lightning_tfm.metrics import METRICS, PPL
 from lightning_tfm.plural_words import interval, signed
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Main, Notes, Section, Table, columns
 from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Series, draw
 from lightning_tfm.report.charts.forest import Entry, Forest, Line
@@ -38,7 +37,7 @@ from lightning_tfm.report.charts.study_forest import AXES, axis_of
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import corrected_p_values
-from lightning_tfm.report.summary import PLAIN, Summary
+from lightning_tfm.report.summary import PLAIN, Analysis, Summary
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.study import Ablation
 

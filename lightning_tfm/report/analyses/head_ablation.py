@@ -7,12 +7,11 @@ from markupsafe import Markup
 
 from lightning_tfm.metrics import Metric, chief
 from lightning_tfm.plural_words import interval, signed
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.charts.grid import grid
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Analysis, Summary
 
 CALLED = {
     "encoder": "the encoder's self-attention",

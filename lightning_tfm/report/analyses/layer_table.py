@@ -9,12 +9,11 @@ from pathlib import Path
 from lightning_tfm.measure.layer_table import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
 from lightning_tfm.model.config import Model
 from lightning_tfm.registry import LAYERS, may_act
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both, draw
 from lightning_tfm.report.charts.svg import spanning, standalone_column
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Analysis, Summary
 from lightning_tfm.schema import read_kept
 from lightning_tfm.study.study_file import folder_of
 

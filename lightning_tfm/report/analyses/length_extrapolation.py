@@ -15,12 +15,11 @@ from lightning_tfm.report.analyses.length_extrapolation_statistics import (
     BeyondSummary,
     analyse,
 )
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, Widest
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both
 from lightning_tfm.report.charts.panels import BASE, row_classes, short_names
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import Interval, Summary, SummaryRow
+from lightning_tfm.report.summary import Analysis, Interval, Summary, SummaryRow
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording.verdict_words import OPEN, Verdict
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from lightning_tfm.metrics import PPL
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Figures, Section
 from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Rule, Series, both, draw
 from lightning_tfm.report.charts.panels import row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import Summary, SummaryRow
+from lightning_tfm.report.summary import Analysis, Summary, SummaryRow
 from lightning_tfm.report.tables.columns import FACTS, Fact
 
 

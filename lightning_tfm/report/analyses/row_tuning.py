@@ -30,12 +30,11 @@ from typing import Any
 
 import numpy as np
 
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import NOTHING, Block, Notes, Section, Table, Text, columns
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.statistics import BASE, Differences
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Analysis, Summary
 from lightning_tfm.study.row_tuning import TuningSummary, at_edge
 
 

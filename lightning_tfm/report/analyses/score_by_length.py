@@ -4,10 +4,9 @@ import numpy as np
 
 from lightning_tfm.metrics import OF_TEXT, PPL
 from lightning_tfm.plural_words import signed
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Section, Table, Text, columns
 from lightning_tfm.report.records import Cells, score_of
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Analysis, Summary
 from lightning_tfm.report.tables.columns import name_cell, row_labels
 
 Lengths = tuple[list[str], dict[str, list[float]]]

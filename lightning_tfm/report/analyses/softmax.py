@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
 from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Series, draw
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import Spread, Summary
+from lightning_tfm.report.summary import Analysis, Spread, Summary
 from lightning_tfm.report.tables.columns import name_cell, row_labels
 
 KINDS = ("encoder", "decoder", "cross")

@@ -6,9 +6,8 @@ from statistics import fmean
 
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.registry import SCHEDULES
-from lightning_tfm.report.analysis import Analysis
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.summary import Analysis, Summary
 from lightning_tfm.report.tables import columns
 
 

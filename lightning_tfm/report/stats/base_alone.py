@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import fdtrc
 
-from lightning_tfm.report.stats.statistics import BASE, LEAST, Differences, SentenceNoise, _log_variance, compare, t_sf
+from lightning_tfm.report.stats.statistics import BASE, LEAST, Differences, _log_variance, compare, t_sf
 
 GAP, AGREE, SHIFTED = 6.5, 0.05, 0.01
 FEWEST = 4
@@ -31,10 +31,10 @@ def why(values: Sequence[Sequence[float]], base: str) -> str:
         return ""
     rows = [np.asarray(x) for x in values if len(x) >= LEAST]
     mean_R, n_R = np.array([x.mean() for x in rows]), np.array([len(x) for x in rows])
-    variance_R, zeros = np.array([x.var(ddof=1) for x in rows]), np.zeros(len(rows))
+    variance_R = np.array([x.var(ddof=1) for x in rows])
     if len(rows) > 1 and two_levels(rows[0], variance_R, n_R):
         return f"the seeds of {base} lie on two levels"
-    if shifted_alike(mean_R, n_R, compare(mean_R, variance_R, n_R, SentenceNoise(zeros, zeros))):
+    if shifted_alike(mean_R, n_R, compare(mean_R, variance_R, n_R)):
         return f"all rows are away from {base} alike, and agree with one another"
     return ""
 

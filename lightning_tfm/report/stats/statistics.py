@@ -294,13 +294,14 @@ def compare(
     mean_R: np.ndarray,
     variance_R: np.ndarray,
     n_R: np.ndarray,
-    noise: SentenceNoise,
+    noise: SentenceNoise | None = None,
     S: float = np.inf,
     prior: np.ndarray | float | None = None,
 ) -> Differences:
-    """Every row against base. `variance_R`: sample variance over seeds (n-1); `S`: sentences of the test set; `prior`:
-    d_0, by default only from this metric."""
+    """Every row against base. `variance_R`: sample variance over seeds (n-1); `noise`: of the S sentences of the test
+    set, by default none; `prior`: d_0, by default only from this metric."""
     n_R = np.asarray(n_R, dtype=float)
+    noise = noise or SentenceNoise(np.zeros(np.shape(mean_R)), np.zeros(np.shape(mean_R)))
     apart = outlying(variance_R, n_R - 1)
     d_0 = prior_df(np.asarray(variance_R)[..., None, :], n_R - 1, apart[..., None, :]) if prior is None else prior
     v, f = moderated(variance_R, n_R - 1, d_0, apart)
