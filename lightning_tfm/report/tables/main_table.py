@@ -106,20 +106,17 @@ def seed_column() -> Shown:
     )
 
 
-def fact_columns(some: Sequence[Fact]) -> list[Shown]:
-    def column(fact: Fact) -> Shown:
-        return Shown(
-            fact.head,
-            lines=fact.folded,
-            group="Size and cost",
-            key=fact.name,
-            about=fact.about,
-            on=fact.brief,
-            cell=lambda row: Cell(fact.cell(row), value=fact.of(row)),
-            data=fact.data,
-        )
-
-    return [column(fact) for fact in some]
+def fact_column(fact: Fact) -> Shown:
+    return Shown(
+        fact.head,
+        lines=fact.folded,
+        group="Size and cost",
+        key=fact.name,
+        about=fact.about,
+        on=fact.brief,
+        cell=lambda row: Cell(fact.cell(row), value=fact.of(row)),
+        data=fact.data,
+    )
 
 
 def paper_size_column(on: bool = True, unit: str = "M") -> Shown:
@@ -330,10 +327,8 @@ def _widest(report: Summary) -> Widest:
     rows = report.rows
     both = nll_metrics(rows)
     fewer = both[:1] * bool(report.foreign)  # where pieces are alike, PPL says the same
-    every, without_intervals = (
-        brief_facts(rows),
-        [fact for fact in brief_facts(rows) if not fact.interval],
-    )  # the paper's own columns go first
+    every = brief_facts(rows)
+    without_intervals = [fact for fact in every if not fact.interval]  # the paper's own columns go first
     full = [name_column("\n "), *field_columns(columns.columns_to_print(rows), columns.narrow_value)]
     views: list[list[Table | Notes]] = []
     for first, nll, some in (
@@ -344,7 +339,7 @@ def _widest(report: Summary) -> Widest:
         ([replace(name_column(), cell=lambda row: Cell(row.name)), change_column(rows, labelled=True)], fewer, every),
     ):
         n = [seed_column()] * (len(report.seeds) > 1)
-        made = table(rows, [*first, *fact_columns(some), *n, *_scores(report, nll), *_paper(rows, unit="")])
+        made = table(rows, [*first, *map(fact_column, some), *n, *_scores(report, nll), *_paper(rows, unit="")])
         shown = [(analysis, result) for analysis, result in findings(report) if analysis is not WORTH or some == every]
         own = [line for analysis, result in shown for line in analysis.brief(result, report)]
         views.append([made, Notes([*notes.untested_notes(report, bool(nll)), *own])])
@@ -356,7 +351,7 @@ def document(report: Summary) -> list[Block]:
     rows, of_nll = report.rows, nll_metrics(report.rows)
     first = [group_column(), name_column(), *label_columns(rows)]
     if not report.tested:
-        first += [*field_columns(columns.columns_to_print(rows)), *fact_columns(brief_facts(rows)), seed_column()]
+        first += [*field_columns(columns.columns_to_print(rows)), *map(fact_column, brief_facts(rows)), seed_column()]
         made = table(rows, [*first, *_scores(report, of_nll), *_paper(rows)])
         return [made, Notes([*notes.untested_notes(report), *notes_of_analyses(report)])]
     explained = all(row.base or row.paper.printed for row in rows)
@@ -364,7 +359,7 @@ def document(report: Summary) -> list[Block]:
     for metric in (PPL, *of_nll, *report.metrics_beside):
         tests = difference_columns(report, metric) if metric.name in report.metrics else {}
         first += [score_column(metric), *(tests[key] for key in TESTS if tests)]
-    made = table(rows, [*first, *fact_columns(extra_facts(rows)), *_paper(rows)])
+    made = table(rows, [*first, *map(fact_column, extra_facts(rows)), *_paper(rows)])
     return [made, Notes(notes.tested_notes(report)), *notes.sections_in_text(report)]
 
 
@@ -380,7 +375,7 @@ def _data_columns(report: Summary) -> list[Shown]:
         return Shown(head, data=lambda row: {head: value(row)})
 
     rows, of_nll, hidden = report.rows, nll_metrics(report.rows), {row.name for row in report.hidden or []}
-    tuning, (size, *more) = report.of(row_tuning.ANALYSIS), fact_columns(FACTS)
+    tuning, (size, *more) = report.of(row_tuning.ANALYSIS), map(fact_column, FACTS)
     shown = [group_column(), name_column()]
     shown += [column("differences to", lambda row: report.reference)] * bool(report.reference)
     shown += field_columns(list(rows[0].values))
@@ -420,7 +415,7 @@ def page(report: Summary) -> Table:
         off = {key for key in made if not room or (key == "pd" and compared)}
         shown += [*first, *(replace(column, on=column.on and key not in off) for key, column in made.items())]
     shown += [score_column(metric, on=False) for metric in nll_metrics(rows) if metric.name not in report.metrics]
-    size, *more = fact_columns(extra_facts(rows))
+    size, *more = map(fact_column, extra_facts(rows))
     return table(rows, [*shown, size, *[paper_size_column(on=not compared)] * of_the_paper, *more])
 
 

@@ -61,7 +61,7 @@ def paper_latex(report: Summary, layout: Layout = LAYOUT) -> str:
             else replace(main_table.name_column(), cell=lambda row: Cell(row.called))
         )
         first = [called, *change]
-    size, *more = main_table.fact_columns(brief_facts(rows))
+    size, *more = map(main_table.fact_column, brief_facts(rows))
     end = [size, *[main_table.paper_size_column()] * paper, *more, replace(main_table.seed_column(), latex="$n$")]
     by_metric = [_of(report, METRICS[name], tests, paper) for name in report.metrics]
     each = len(by_metric)
