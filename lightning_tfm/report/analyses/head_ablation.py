@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lightning_tfm.metrics import Metric, chief
+from lightning_tfm.metrics import chief
 from lightning_tfm.plural_words import interval, signed
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.charts.grid import grid
@@ -57,23 +57,21 @@ def head_blocks(record: Record, most: int = 8) -> list[Block]:
     score = f"{metric.label} {record[metric.name]:.2f}"
     whole = f"all heads: NLL {record['nll']:.4f} per token, {score}, beam {record['beam']}"
     few = len(ordered) <= 2 * most
-    rows = [_head(metric, *head) for head in (ordered if few else [*ordered[:most], *ordered[-most:]])]
+    rows = [
+        [
+            f"{kind}, layer {layer}, head {head}",
+            signed(worth["nll"], 4),
+            interval(worth["low"], worth["high"], lambda end: signed(end, 4)),
+            signed(worth[metric.name], 2),
+        ]
+        for kind, layer, head, worth in (ordered if few else [*ordered[:most], *ordered[-most:]])
+    ]
     useless = sum(worth["low"] <= 0 for *_, worth in ordered)
     notes = [f"{useless} of {len(ordered)} heads: the interval of the difference in NLL includes zero"]
     notes += [] if few else [f"{len(ordered) - 2 * most} more between them: report/heads.json"]
     title = f"One head ablated, {record['lines']} lines of the dev set; {whole}"
     heads = columns("head", "NLL per token", "95 %", metric.label)
     return [Table(title, heads, rows, frozenset() if few else frozenset({most})), Notes(notes)]
-
-
-def _head(metric: Metric, kind: str, layer: int, head: int, worth: Record) -> list[str]:
-    band = interval(worth["low"], worth["high"], lambda end: signed(end, 4))
-    return [
-        f"{kind}, layer {layer}, head {head}",
-        signed(worth["nll"], 4),
-        band,
-        signed(worth[metric.name], 2),
-    ]
 
 
 def beam_blocks(record: Record, of: str = "") -> list[Block]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from lightning_tfm.measure.layer_table import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
 from lightning_tfm.model.config import Model
 from lightning_tfm.registry import LAYERS, may_act
-from lightning_tfm.report.blocks import NOTHING, Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
+from lightning_tfm.report.blocks import NOTHING, Block, Figures, Fold, Notes, Section, Table, Text, columns
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Rule, Series, both, draw
 from lightning_tfm.report.charts.svg import spanning, standalone_column
 from lightning_tfm.report.records import Cells
@@ -112,12 +112,16 @@ def blocks(table: LayerTable) -> list[Block]:
         Table(
             f"Self-attention costs more from n (paper: than recurrent from n = d = {table.d_model})",
             columns("than", "in time", "in operations"),
-            [[row.short, *_crossings(table, row)] for row in table.rows if row.layer != "attention"],
+            [
+                [row.short, *map(_from, dearer(table, row), (min(row.seconds), min(row.flops)))]
+                for row in table.rows
+                if row.layer != "attention"
+            ],
         ),
         Notes(["of whole layers; the paper's n = d compares n² d with n d²: between positions, no constants"]),
         Table(
             "Operators in a chain, each waiting for the one before; layers until all see all",
-            [*columns("n", "paper"), *_columns(shapes), Column("paper "), *_columns(shapes)],
+            columns("n", "paper", *map(str, shapes), "paper ", *map(str, shapes)),
             [_path(row, shapes) for row in table.rows],
         ),
         Notes(
@@ -130,17 +134,9 @@ def blocks(table: LayerTable) -> list[Block]:
     ]
 
 
-def _columns(shapes: Sequence[int]) -> list[Column]:
-    return [Column(str(n)) for n in shapes]
-
-
 def _powers(exponents: Mapping[str, Exponent]) -> str:
-    return " ".join(f"{name}{_exponent_text(e)}" for name, e in exponents.items())
-
-
-def _crossings(table: LayerTable, row: LayerMeasures) -> tuple[str, str]:
-    by_time, by_count = dearer(table, row)
-    return _from(by_time, min(row.seconds)), _from(by_count, min(row.flops))
+    fitted = (f"{name}{e.value:.2f}±{(e.high - e.low) / 2:.2f}" for name, e in exponents.items())
+    return " ".join(fitted).replace("±0.", "±.")
 
 
 def _path(row: LayerMeasures, shapes: Sequence[int]) -> list[str]:
@@ -159,10 +155,6 @@ def dearer(table: LayerTable, row: LayerMeasures) -> tuple[float | None, float |
 
 def _paper(row: LayerMeasures) -> Printed:
     return PAPER.get(row.layer, UNPRINTED)
-
-
-def _exponent_text(e: Exponent) -> str:
-    return f"{e.value:.2f}±{(e.high - e.low) / 2:.2f}".replace("±0.", "±.")
 
 
 def _ms(seconds: float) -> str:

@@ -154,9 +154,12 @@ def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
     lines = "Solid: at the end of the training; dashed: with the weights it began with. Bars span the seeds."
     pictures = [(draw(_chart(summary.drawn(), which, what), SMALL), lines) for which, what in SHOWN.items()]
     heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
+    every = [r for r in summary.rows if r.kind == ALL]
     rows = [
-        [name_cell(a.row, called), a.scores, str(a.d_k), str(a.n), *(cell for side in (a, b) for cell in _cells(side))]
-        for a, b in start_and_end(summary)
+        [name_cell(a.row, called), a.scores, str(a.d_k), str(a.n), *_cells(a), *_cells(b)]
+        for a in every
+        for b in every
+        if (a.row, a.when, b.when) == (b.row, *MOMENTS)
     ]
     notes = [
         "A softmax with weights p over n ≥ 2 keys is saturated where Σ p (1 − p), the trace of its Jacobian, is below "
@@ -172,12 +175,6 @@ def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
 
 def _cells(row: SoftmaxRow) -> list[str]:
     return [f"{row.entropy.mean:.3f}", f"{100 * row.saturated.mean:.3g}", f"{100 * row.gradient.mean:.3g}"]
-
-
-def start_and_end(summary: SoftmaxSummary) -> list[tuple[SoftmaxRow, SoftmaxRow]]:
-    """(at the start, at the end) of each row, all attention together."""
-    every = [r for r in summary.rows if r.kind == ALL]
-    return [(a, b) for a in every for b in every if (a.row, a.when, b.when) == (b.row, *MOMENTS)]
 
 
 ANALYSIS = Analysis(key="softmax", find=find, sections=sections, lead=lead)
