@@ -257,9 +257,8 @@ def check_shared(queue: Queue, folder: Path) -> None:
         )
 
 
-def fetch(queue: Queue, root: Path) -> int:
-    """Write the records that came from machines with other files below `root`; returns how many."""
-    count = 0
+def fetch(queue: Queue, root: Path) -> None:
+    """Write the records that came from machines with other files below `root`."""
     for name, record in queue.shared_records():
         folder = RunFolder(root, name)
         if folder.finished():
@@ -273,8 +272,6 @@ def fetch(queue: Queue, root: Path) -> int:
         attempt.write_json(folder.experiment, record["experiment"])
         attempt.write_json(folder.result, json.loads(json.dumps(record)))
         attempt.release()
-        count += 1
-    return count
 
 
 def _clear(attempt: Attempt) -> None:

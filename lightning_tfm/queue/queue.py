@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -23,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.storages.backends import Storage
-from lightning_tfm.runs.folder import GRACE, read_json
+from lightning_tfm.runs.folder import GRACE
 from lightning_tfm.runs.outcome import MAY_BE_GONE, RETRIES
 from lightning_tfm.runs.process.process_id import Owner, me
 from lightning_tfm.study.cell import Cell
@@ -417,12 +416,6 @@ class _Study(optuna.Study):
     def _get_trials(self, deepcopy: bool = True, states: Any = None, use_cache: bool = False) -> list[FrozenTrial]:
         trials = super()._get_trials(deepcopy, states, use_cache)
         return [t for t in trials if t.params or not (t.state.is_finished() and t.user_attrs.get("change"))]
-
-
-def linked_run(study: Path, cell: Cell) -> str | None:
-    """Training hash of the run that the study's folder names for the row and seed of `cell`; None where it has none."""
-    content = read_json(study / "cells" / cell.row / f"{cell.seed}.json")
-    return content["training_hash"] if content else None
 
 
 def another_experiment(study: str, cell: Cell, there: str) -> str:

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from lightning_tfm.config import Experiment, from_record
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
-from lightning_tfm.queue.queue import another_experiment, linked_run
+from lightning_tfm.queue.queue import another_experiment
 from lightning_tfm.queue.searches.sampling import draw
 from lightning_tfm.queue.studies import has_queue, open_queue
-from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.study.cell import Cell, predicted_cost
 from lightning_tfm.study.rows import Fingerprints, RowData, apply, data_key
 from lightning_tfm.study.search import Search
@@ -68,9 +68,9 @@ def check_table(study: Ablation, cells: list[Cell], root: Path, storage: str, au
         check_fixed(study.name, root)
     folder = folder_of(root, study.name)
     for cell in cells if has_queue(root, study.name, storage) else ():
-        there = linked_run(folder, cell)
-        if there not in (None, cell.training_hash):
-            raise UserError(another_experiment(study.name, cell, there))
+        link = read_json(folder / "cells" / cell.row / f"{cell.seed}.json")
+        if link and link["training_hash"] != cell.training_hash:
+            raise UserError(another_experiment(study.name, cell, link["training_hash"]))
 
 
 def trials_of(search: Search, root: Path, storage: str) -> tuple[list[Cell], list[float], dict[str, str]]:

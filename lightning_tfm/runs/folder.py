@@ -28,7 +28,7 @@ from lightning_tfm.atomic_io import (
 )
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.process.process_id import Owner, me
-from lightning_tfm.runs.record import Called, Claimed, Outcome, Progress, RunRecord, Small, read_small
+from lightning_tfm.runs.record import Called, Claimed, Outcome, Progress, RunRecord, read_small
 from lightning_tfm.runs.record import read_record as read_record
 from lightning_tfm.schema import infinite_as_text
 
@@ -105,13 +105,12 @@ class RunFolder:
             raise UserError(f"{self.result}: {record.reason}; {REMEDY}")
         return None
 
-    def read_progress(self) -> Progress | None:
-        """How far the run is (`Attempt.write_progress`); None before the first step. Raises UserError."""
-        return _read_small(Progress, self.progress)
-
     def read_called(self) -> Called | None:
         """What the run was last requested as; None where that was not written down. Raises UserError."""
-        return _read_small(Called, self.cell)
+        try:
+            return read_small(Called, self.cell)
+        except ValueError as error:
+            raise UserError(f"{self.cell}: {error}; {REMEDY}") from None
 
     def newest(self) -> int:
         """Number of the newest attempt, 0 before the first."""
@@ -292,7 +291,7 @@ class Attempt:
         """
         if not self.folder.metrics.exists():
             return 0
-        lines = _whole_lines(self.folder.metrics.read_bytes())
+        lines = whole_lines(self.folder.metrics)
         before = [line for line in lines if _step_of(line) <= step]
         self.write(self.folder.metrics, b"".join(before))
         return len(lines) - len(before)
@@ -345,12 +344,7 @@ def _step_of(line: bytes) -> float:
         return float("-inf")
 
 
-def _whole_lines(data: bytes) -> list[bytes]:
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file, except a last one that was cut off; none where there is no file."""
+    data = path.read_bytes() if path.is_file() else b""
     return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
-
-
-def _read_small(kind: type[Small], path: Path) -> Small | None:
-    try:
-        return read_small(kind, path)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}; {REMEDY}") from None

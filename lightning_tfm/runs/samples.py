@@ -16,7 +16,7 @@ from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.text.tokenizer import PieceTokenizer, Tokenizer
 from lightning_tfm.data.token_store import Split
 from lightning_tfm.model.beam_search import beam_search
-from lightning_tfm.runs.folder import Attempt
+from lightning_tfm.runs.folder import Attempt, whole_lines
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import of_weights
 
@@ -59,7 +59,7 @@ class Samples:
         """Drop what came after the checkpoint from which this attempt started."""
         self._begun = True
         try:
-            head = b"".join(line for line in self._existing_lines() if json.loads(line)["step"] < step)
+            head = b"".join(line for line in whole_lines(self._path) if json.loads(line)["step"] < step)
         except (ValueError, KeyError, TypeError):  # damaged: data only for display must not end a training
             head = b""
         if not head:
@@ -67,11 +67,6 @@ class Samples:
             texts = {name: [text[i] for i in self._lines] for name, text in sides}
             head = _line({"step": 0, "lines": self._lines} | texts)
         self._attempt.write(self._path, head)
-
-    def _existing_lines(self) -> list[bytes]:
-        """The existing lines, except a last one that was cut off."""
-        data = self._path.read_bytes() if self._path.is_file() else b""
-        return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
 
     def _append(self, record: dict[str, Any]) -> None:
         with self._attempt.guard():

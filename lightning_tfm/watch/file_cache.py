@@ -33,9 +33,7 @@ class Cached(Generic[Content]):
         self._read = lru_cache(most)(lambda path, stamped: read(path))
 
     def __call__(self, path: Path | str) -> Content:
-        return self._read(
-            path, stamp(path)
-        )  # the stamp comes first: a file that changes while being read is read again
+        return self._read(path, stamp(path))  # taken first: a file that changes while being read is read again
 
 
 class Lines:

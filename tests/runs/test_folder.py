@@ -227,12 +227,16 @@ def test_a_full_disk_leaves_no_half_line_and_no_half_file(folder: RunFolder) -> 
 
 
 def test_records_are_read_back(folder: RunFolder) -> None:
-    assert (folder.read_result(), folder.read_progress(), read_small(Outcome, folder.outcome)) == (None, None, None)
+    assert (folder.read_result(), read_small(Progress, folder.progress), read_small(Outcome, folder.outcome)) == (
+        None,
+        None,
+        None,
+    )
     attempt = folder.claim()
     before = time.time()
     attempt.write_progress(3, 10, 123.0, "train")
     attempt.write_outcome("nan_loss", "loss is nan", 3)
-    progress = folder.read_progress()
+    progress = read_small(Progress, folder.progress)
     assert progress is not None and before <= progress.time <= time.time()
     assert progress == Progress(3, 10, 123.0, "train", progress.time, 1)
     assert read_small(Outcome, folder.outcome) == Outcome("nan_loss", "loss is nan", 3, 1)

@@ -9,6 +9,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.outcome import EXIT_CODES, Ending, exit_code_of_body
 from lightning_tfm.runs.process.forking import exit_on_signals, let_come
+from lightning_tfm.runs.record import Progress, read_small
 from lightning_tfm.study.cell import Cell
 
 
@@ -80,8 +81,8 @@ def _leave_outcome(attempt: Attempt, ending: Ending) -> None:
     if ending.outcome == "stale":
         return
     try:
-        progress = attempt.folder.read_progress()
-    except UserError:  # damaged, which readers name; how the run ended matters more
+        progress = read_small(Progress, attempt.folder.progress)
+    except ValueError:  # damaged, which readers name; how the run ended matters more
         progress = None
     step = ending.step or (progress.step if progress else None)
     try:
