@@ -231,7 +231,7 @@ def replay(
 def send_verdicts(folder: Path, mode: Mode, group: str, verdicts: Verdicts, say: Callable[[str], None]) -> None:
     """Send a study's verdicts at its end, from a separate process: trouble is reported, and harms nothing."""
     mirror = Mirror(folder, mode, group)
-    trouble = _end_of(fork(lambda: _in_process(mirror, lambda: mirror.verdicts(verdicts))), PATIENCE)
+    trouble = _end_of(fork(lambda: _in_process(mirror, lambda: mirror.verdicts(verdicts))))
     if trouble:
         again = with_out(f"lightning-tfm wandb replay {group}", folder.parents[1])
         say(f"W&B: the table of verdicts {trouble}{_where(trouble, folder)}; to send it: {again}")
@@ -280,9 +280,9 @@ def mirror_to_wandb(
     try:
         yield
     finally:
-        trouble = _end_mirror(pid)
+        trouble = _end_of(pid, mirror=True)
         if trouble == DIED:
-            trouble = _end_mirror(start())
+            trouble = _end_of(start(), mirror=True)
         if trouble:
             again = f"lightning-tfm wandb replay {target or group}"
             later = f"to send what is missing there: {again if target else with_out(again, root)}"
@@ -295,19 +295,12 @@ def _where(trouble: str, folder: Path) -> str:
     return f", see {log}" if trouble == DIED and log.is_file() else ""
 
 
-def _end_mirror(pid: int) -> str:
-    """Let a mirror read the records once more and end; returns what went wrong."""
+def _end_of(pid: int, mirror: bool = False) -> str:
+    """Wait for a process that sends, a mirror until it has read the records once more; returns what went wrong."""
     try:
-        os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        return DIED
-    return _end_of(pid, PATIENCE)
-
-
-def _end_of(pid: int, patience: float) -> str:
-    """Wait for a process that sends; returns what went wrong."""
-    try:
-        end = time.monotonic() + patience
+        if mirror:
+            os.kill(pid, signal.SIGTERM)
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -315,7 +308,7 @@ def _end_of(pid: int, patience: float) -> str:
             time.sleep(0.05)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        return f"did not end within {patience:g} s and was stopped"
+        return f"did not end within {PATIENCE:g} s and was stopped"
     except (ProcessLookupError, ChildProcessError):  # it died before, and somebody collected it
         return DIED
 

@@ -49,8 +49,8 @@ def _alike(ours: Score, theirs: Score) -> bool:
 
 def read_under_evaluation(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
     """The record with a dev score of this evaluation; else why there is none."""
-    record, later = read_record(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
-    return record if isinstance(record, Missing) else under_evaluation(record, later, evaluation)
+    record = read_scored(folder, evaluation, split)
+    return record if isinstance(record, Missing) else under_evaluation(record, None, evaluation)
 
 
 def without_other_test(record: RunRecord, evaluation: str) -> RunRecord:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -247,6 +248,9 @@ def test_the_dashboard_keeps_it_outside_the_results_and_says_where_it_cannot(mad
     (file,) = (tmp_path / "cache").rglob("*.jsonl")
     assert file == run_cache.cache_file(made.root / ".." / "results") and file.read_bytes().count(b'"mark"') == 6
     assert file.parent.stat().st_mode & 0o077 == 0 and sorted(made.root.rglob("*")) == before
+    for thread in threading.enumerate():
+        if "(read)" in thread.name:  # which writes the file, too
+            thread.join()
     shutil.rmtree(file.parent)
     file.parent.write_text("in the way")
     assert main(["dashboard", "--out", str(made.root), "--port", "0"]) == 0
