@@ -8,7 +8,7 @@ run may write is decided by its folder (`runs/folder.py`), not here; the queue o
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -162,7 +162,7 @@ class Queue:
                 cell, key = cell_of(trial), trial._trial_id
                 if not skip(cell.training_hash):
                     # the name first: a RUNNING trial always says whose death to watch for
-                    self._storage.set_trial_user_attr(key, "owner", me().to_dict())
+                    self._storage.set_trial_user_attr(key, "owner", asdict(me()))
                     if self._storage.set_trial_state_values(key, state=TrialState.RUNNING):
                         return Claim(key, trial.number, cell, trial.user_attrs["attempt"])
         return None
@@ -183,7 +183,7 @@ class Queue:
                 number = self._storage.get_trial(key).number
                 cell = propose(key, number)
                 if isinstance(cell, Cell):
-                    attributes = attributes_of(cell) | {"owner": me().to_dict()}
+                    attributes = attributes_of(cell) | {"owner": asdict(me())}
                     run = {"run": attributes.pop("run")}  # the last one: by it others know that a trial is whole
                     for name, value in (attributes | run).items():
                         self._storage.set_trial_user_attr(key, name, value)

@@ -73,6 +73,8 @@ def test_a_line_glued_to_a_torn_one_is_repaired(tmp_path: Path, said: list[str])
     queue(path, said).enqueue(cells(2))
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:-1], TORN, lines[-1]]))  # what another program's append makes of it
+    reader = Queue("s", find_storage(str(path), tmp_path, write=False), said.append, create=False)
+    assert len(reader.states()) == 2 and not said
     assert len(queue(path, said).states()) == 2
     assert said == [f"{path}: line {len(lines)}: blanked out 20 bytes of an unfinished record"]
 
@@ -155,6 +157,8 @@ def test_a_reader_that_looks_again_reads_only_what_is_new_to_it(tmp_path, said, 
     sizes.clear()
     assert [state.cell.row for state in reader.states()] == ["r0", "r1", "r2"]
     assert sizes[0] == path.stat().st_size - before and set(sizes[1:]) <= {len(TORN)}
+    with pytest.raises(PermissionError):
+        reader.note("written", True)
     path.write_bytes(path.read_bytes().removesuffix(TORN) + b"x\n")
     with pytest.raises(UserError, match="is damaged"):
         reader.states()

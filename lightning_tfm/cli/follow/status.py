@@ -124,7 +124,7 @@ def _cell(state: "CellState") -> dict[str, Any]:
     if state.cell.more:
         line |= {"runs": {str(run.seed): run.training_hash[:16] for run in state.cell.runs}}
     line |= {"run": state.cell.training_hash[:16], "attempt": state.attempt, "reason": state.reason}
-    line |= {"values": list(state.values), "owner": state.owner.to_dict() if state.owner else None}
+    line |= {"values": list(state.values), "owner": asdict(state.owner) if state.owner else None}
     if state.cell.change:
         line["parameters"] = state.cell.change
     if (run := state.run) is not None:

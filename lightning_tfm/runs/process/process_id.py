@@ -2,10 +2,9 @@
 
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -22,10 +21,6 @@ class Owner:
     def gone(self) -> bool:
         """True if the process is known to be dead. False also where it cannot be known: another machine."""
         return (self.host, self.boot) == _place() and start_ticks(self.pid) != self.start
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
