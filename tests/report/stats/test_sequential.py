@@ -132,9 +132,11 @@ def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():
         summary_row("hopeless", "undecided", holm=1.0, prospect=0.049),
         summary_row("alone", "not testable"),
         summary_row("neither", "no difference, as in the paper", holm=1.0),
+        summary_row("gone", "diverged"),
     ]
-    claimed, certain, found = (Finding(name, "", None, None, None, None) for name in ("claimed", "certain", "found"))
-    claims = [ClaimSummary("", "undecided", None, [claimed, certain]), ClaimSummary("", "supported", None, [found])]
+    names = ("claimed", "certain", "gone", "found")
+    *asked, found = (Finding(name, "", None, None, None, None) for name in names)
+    claims = [ClaimSummary("", "undecided", None, asked), ClaimSummary("", "supported", None, [found])]
     made = summary(rows, claims)
     assert open_rows(made) == ["claimed", "likely", "alone"]
     assert futile_rows(made) == ["hopeless"]

@@ -122,6 +122,9 @@ def test_a_base_that_stands_apart_is_named_everywhere(generator, seeds, said):
     for seed in seeds:
         made.write(next(row for row in made.study.rows if row.name == "base"), seed, 0.9)
     report = study_report.make("made", made.root)
+    base, *others = report.summary.rows
+    gone = [replace(base, diverged=[1]), replace(base, name="another", base=False), *others]
+    assert base_apart(replace(report.summary, rows=gone)) == [], "of another row nothing is said"
     told = [report.render("html"), report.render("markdown"), study_report.render_table(report.summary, "text", 300)]
     assert all("base may be what stands apart" in " ".join(x.split()) and said in " ".join(x.split()) for x in told)
 
