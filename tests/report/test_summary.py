@@ -122,7 +122,7 @@ def test_rows_and_claims_are_families_of_their_own(generator):
     report = summarise(cells)
     order = [row.name for row in cells.study.rows]
     runs = {name: cells.of(name) for name in order}
-    d = _differences(order, runs, np.array([len(runs[name]) for name in order]), cells.boots)
+    d = _differences(order, runs, np.array([len(runs[name]) for name in order]), cells.boots, ("ppl", "bleu"))
     for metric in ("ppl", "bleu"):
         raw = d[metric].p[1:]
         told = [row.metric(metric).difference for row in report.rows[1:]]

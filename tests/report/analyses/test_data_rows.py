@@ -105,7 +105,7 @@ def test_factors_of_the_data_are_compared_by_words(tmp_path):
     Generator(tmp_path, rows, SEEDS, by_word=True).write_all({"small": 0.2, "both": 0.9})
     report = make("made", tmp_path)
     found = report.summary.analyses["factors"]
-    assert {e.metric for e in found.effects} == {"word", "bleu"} == {m.metric for m in found.maps}
+    assert {e.metric for e in found.effects} == {"word", "bleu"} == {m["metric"] for m in found.maps}
     cross = next(e for e in found.effects if e.kind == "interaction" and e.metric == "word")
     cells = {row.name: row.word.mean for row in report.summary.rows}
     assert cross.estimate == pytest.approx(cells["both"] - cells["wide"] - cells["small"] + cells["base"], abs=1e-6)
