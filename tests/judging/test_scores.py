@@ -348,3 +348,21 @@ def test_hparams_construct_nothing_and_what_is_missing_is_named(tmp_path):
         read_logs(twice, VAL_ACC, "row", "seed", [])
     with pytest.raises(UserError, match=r"no metrics\.csv"):
         read_logs(tmp_path / "c", VAL_ACC, "hparams.v", "hparams.seed", [])
+
+
+@pytest.mark.parametrize(
+    "frame, metrics, words",
+    [
+        (
+            [{"row": "base", "seed": 1, "loss": 2.0}],
+            "loss:lower",
+            "metrics='loss:lower': expected a dict such as {'acc': 'higher'}",
+        ),
+        ({"row": ["base"]}, {"loss": "lower"}, "'row' is no run: expected a DataFrame or a list of dicts"),
+        ([{"name": "base"}], {"loss": "lower"}, "no column 'row'; name it by --row COLUMN or row=COLUMN"),
+    ],
+)
+def test_what_python_gives_wrong_is_said_in_its_words(frame, metrics, words):
+    with pytest.raises(UserError) as raised:
+        lightning_tfm.judge(frame, metrics=metrics)
+    assert words in str(raised.value)

@@ -246,20 +246,6 @@ def test_python_gives_a_frame_a_picture_and_a_gate():
     assert [of_frame.gate(row).code for row in ("good", "same", "bad")] == [0, 3, 4]
 
 
-@pytest.mark.parametrize(
-    "frame, metrics, words",
-    [
-        (RECORDS, "loss:lower", "metrics='loss:lower': expected a dict such as {'acc': 'higher'}"),
-        ({"row": ["base"]}, {"loss": "lower"}, "'row' is no run: expected a DataFrame or a list of dicts"),
-        ([{"name": "base"}], {"loss": "lower"}, "no column 'row'; name it by --row COLUMN or row=COLUMN"),
-    ],
-)
-def test_what_python_gives_wrong_is_said_in_its_words(frame, metrics, words):
-    with pytest.raises(UserError) as raised:
-        lightning_tfm.judge(frame, metrics=metrics)
-    assert words in str(raised.value)
-
-
 def test_items_add_the_noise_of_the_test_set(tmp_path: Path, capsys):
     rng = np.random.default_rng(2)
     hard = rng.standard_normal(300)  # what an item costs every run of the other row
