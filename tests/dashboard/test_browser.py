@@ -168,7 +168,7 @@ def test_a_condition_and_columns_of_any_field_are_asked_for_and_the_address_reme
 
 STYLES = {  # of what the report page's sheets style, too: they may be cut otherwise one day
     "table": {".u-over": ("position", "absolute"), ".stack": ("height", "10px")},
-    "finished": {".plot": ("user-select", "none"), "ul.time": ("display", "flex"), "rect.g1": ("fill", None)},
+    "finished": {".plot": ("user-select", "none"), "ul.dots": ("display", "flex"), "rect.g1": ("fill", None)},
     "index": {
         ".spark polyline": ("fill", "none"),
         ".scroll.tall": ("overflow-y", "auto"),
