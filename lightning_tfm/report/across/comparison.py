@@ -21,7 +21,6 @@ from lightning_tfm.report.across.long_table import (
     VERDICT,
     P,
     Studies,
-    family,
     finding,
     interval,
     narrow,
@@ -40,7 +39,6 @@ from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
 from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
-from lightning_tfm.study.study import HIDDEN
 
 AXES = 2
 """metrics in a picture"""
@@ -119,12 +117,7 @@ def compare(reports: Sequence[Report]) -> Document:
     (first, of_first), *others = studies.reports.items()
     mine = {row: runs_of(of_first, row) for row in studies.lines.row.unique()}
     same = {(row, k) for k, report in others for row, runs in mine.items() if runs and runs == runs_of(report, row)}
-    diverged = {
-        (row, k)
-        for row in mine
-        for k, report in studies.reports.items()
-        if (of := family(report.summary).get(row.removesuffix(HIDDEN))) and of.diverged
-    }
+    diverged = {(row, k) for row in mine for k in studies.reports if (of := studies.row_in(k, row)) and of.diverged}
     both = changes_between(studies.lines, same, diverged)
     forests = [picture(of, studies, first, k) for k, of in both.groupby("study", sort=False)]
     pictures: list[Block] = [Main(f, f.title * (len(forests) > 1)) for f in forests if f.lines]

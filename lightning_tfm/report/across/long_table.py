@@ -10,6 +10,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import combinations
 from textwrap import wrap
 from typing import Any
@@ -178,6 +179,15 @@ class Studies:
     def deciding(self) -> str:
         """The metric that decides: nll per word where that is compared, else perplexity."""
         return WORD.name if WORD.name in self.metrics else self.metrics[0]
+
+    @cached_property
+    def families(self) -> dict[str, dict[str, SummaryRow]]:
+        """Study -> every row of it, hidden ones too (`family`)."""
+        return {study: family(report.summary) for study, report in self.reports.items()}
+
+    def row_in(self, study: str, row: str) -> SummaryRow | None:
+        """A row of `lines` as the study has it."""
+        return self.families[study].get(row.removesuffix(HIDDEN))
 
     def called(self, row: str) -> str:
         return self.labels.get(row, row)

@@ -35,7 +35,6 @@ from lightning_tfm.report.across.long_table import (
     P,
     Studies,
     by_name,
-    family,
     informative,
     interval,
     records,
@@ -51,7 +50,6 @@ from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, t_isf, t_sf
 from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.wording.verdict_words import Verdict
-from lightning_tfm.study.study import HIDDEN
 
 LEAST = 3
 """studies of a row: with fewer nothing is said of an unseen corpus"""
@@ -182,12 +180,11 @@ def _absences(studies: Studies, pooled: Sequence[str]) -> Iterator[str]:
     """Which rows lack an interval in some studies, and why: what diverges there is in no mean."""
     own = studies.lines[(studies.lines.metric == studies.deciding) & (studies.lines.se > 0)]
     there = set(zip(own.row, own.study, strict=True))
-    families = {study: family(report.summary) for study, report in studies.reports.items()}
     for row in studies.lines.row.unique():
         whys = []
-        for study, rows in families.items():
+        for study in studies.reports:
             if (row, study) not in there:
-                of = rows.get(row.removesuffix(HIDDEN))
+                of = studies.row_in(study, row)
                 d = of and of.metric(studies.deciding).difference
                 whys.append(f"{study} ({d.why if d else 'no scores' if of else 'no such row'})")
         few = "" if row in pooled else f"an interval in fewer than {LEAST} studies, "

@@ -38,7 +38,6 @@ from lightning_tfm.report.across.long_table import (
     P,
     Studies,
     by_name,
-    family,
     finding,
     interval,
     narrow,
@@ -132,7 +131,7 @@ def scaling_rows(studies: Studies, target: float) -> tuple[pd.DataFrame, pd.Data
     wide = whole.pivot(index="row", columns="study", values=["estimate", "se", "lower", "upper", "n"]).astype(float)
     wide = wide.reindex(whole.row.unique())
     largest, log_N_S = studies.reports[last].summary, np.log(np.array(sizes, dtype=float))
-    of = {row: family(largest)[row.removesuffix(HIDDEN)] for row in wide.index}
+    of = {row: studies.families[last][row.removesuffix(HIDDEN)] for row in wide.index}
     kinds = pd.Series({row: "rest" if of[row].parameters == sizes[-1] else "size" for row in of})
     delta, se, made = wide["estimate"][names], wide["se"][names], {}
     for kind, prior in PRIOR.items():
