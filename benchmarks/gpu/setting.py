@@ -132,10 +132,10 @@ class Work:
         return StepLoader(self.plan, self.text, first, 0, 1, micro_tokens)  # type: ignore[arg-type]
 
     def module(self, hardware: Hardware | None = None, device: torch.device | None = None) -> TransformerModule:
-        """Of this text and experiment; its steps are computed as `hardware` asks [by kernels=none]."""
+        """Of this text and experiment; its steps are computed as `hardware` asks [as training does by default]."""
         kind, device = self.experiment.training.precision, device or self.place.device
         return TransformerModule(
-            self.experiment, self.V, select.backend(hardware or Hardware(kernels="none"), kind, device)
+            self.experiment, self.V, select.backend(hardware or self.place.hardware(), kind, device)
         )
 
 

@@ -191,12 +191,14 @@ BOUNDS = {"float32": 1e-5, "bfloat16": 1e-2}
 
 
 def gradients_are_those_of_a_cpu(place: Place) -> dict[str, Any]:
-    """bfloat16 against float32 on the CPU would measure the format: it is held against bfloat16 there."""
-    distances = {}
-    for kind in BOUNDS:
-        work = small_work(place, precision=kind)
-        distances[kind] = apart(gradients(work, place.device), gradients(work, torch.device("cpu")))
-    return {"passed": all(distances[kind] <= bound for kind, bound in BOUNDS.items()), **distances, **by_relu(place)}
+    """In float32 by their distance; in bfloat16, where each device rounds in its own order, by the distance from the
+    CPU's float32, at most twice as far as the CPU's own bfloat16 (0.012 of the norm: an H100's is 0.011 from that)."""
+    work = {kind: small_work(place, precision=kind) for kind in BOUNDS}
+    exact, rounded = (gradients(work[kind], torch.device("cpu")) for kind in BOUNDS)
+    ours = {kind: apart(gradients(work[kind], place.device), exact) for kind in BOUNDS}
+    cpu = apart(rounded, exact)
+    passed = ours["float32"] <= BOUNDS["float32"] and ours["bfloat16"] <= 2 * cpu
+    return {"passed": passed, **ours, "bfloat16 on the CPU": cpu, **by_relu(place)}
 
 
 def by_relu(place: Place) -> dict[str, Any]:
@@ -235,8 +237,8 @@ def the_same_step_twice(place: Place) -> dict[str, Any]:
 
 
 def no_step_waits(place: Place) -> dict[str, Any]:
-    if not place.gpu:
-        return {"why": HERE + "no GPU"}
+    if not kernels.runs_on(place.device) or not place.gpu:
+        return {"why": HERE + "no GPU beside Triton: masks drawn on the CPU are waited for"}
     work = small_work(place, precision="bfloat16")
 
     strict = []

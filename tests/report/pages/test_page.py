@@ -221,6 +221,15 @@ def test_a_score_that_is_no_number_empties_its_cell_and_no_other(generator, key)
         json.loads(report.render("json"), parse_constant=pytest.fail)
 
 
+def test_a_row_whose_seeds_were_trained_on_different_devices_has_its_page(generator):
+    made = generator(["base", "A-h1"], [1, 2])
+    made.write_all()
+    path = made.folder(made.study.rows[1], 2).result
+    write_json(path, json.loads(path.read_bytes()) | {"inexact": ["GPUs add in another order than CPUs"]})
+    page = make("made", made.root).render("html")
+    assert page.count("<bdi>GPUs add in another order than CPUs</bdi>") == 1
+
+
 def test_all_scores_are_no_numbers(generator):
     made = generator(["base", "A-h1"], [1, 2])
     for row in made.study.rows:
