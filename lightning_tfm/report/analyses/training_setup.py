@@ -1,10 +1,12 @@
 """How long a study trains, beside the paper: the ratios that `miniature.hold: ratios` holds, of any study's base."""
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from lightning_tfm.data.dataset import Prepared
+from lightning_tfm.plural_words import listed, plural
 from lightning_tfm.registry import SCHEDULES
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Analysis, Summary
@@ -23,6 +25,8 @@ class Regime:
     """share of the steps"""
     last_rate: float | None
     """of the peak"""
+    devices: dict[str, int] = field(default_factory=dict, metadata={"key": ""})
+    """GPUs, or CPU -> runs of the study trained there"""
 
 
 PAPER = Regime(trained=40.0, unique=2.0, warmup=0.04, last_rate=0.20)
@@ -45,7 +49,8 @@ def find(cells: Cells, report: Summary) -> Regime | None:
     if t.schedule == "inverse_sqrt":
         last = min(1.0, math.sqrt(t.warmup / t.steps))
     trained = fmean(run.target_tokens or 0 for run in runs) / parameters
-    return Regime(trained, unique, t.warmup / t.steps, last)
+    devices = Counter(", ".join(dict.fromkeys(cell.record.hardware.gpus)) or "CPU" for cell in cells.filled.values())
+    return Regime(trained, unique, t.warmup / t.steps, last, dict(devices))
 
 
 def notes(regime: Regime, report: Summary) -> list[str]:
@@ -65,7 +70,15 @@ def notes(regime: Regime, report: Summary) -> list[str]:
     last = ""
     if regime.last_rate is not None:
         last = f", rate at the end {regime.last_rate:.2f} of its peak{beside(f'{PAPER.last_rate:.2f}')}"
-    return [f"training: {pieces}; {ends}{last}"]
+    return [f"training: {pieces}; {ends}{last}", *on_several_devices(regime, report)]
 
 
-ANALYSIS = Analysis(key="regime", find=find, notes=notes)
+def on_several_devices(regime: Regime, report: Summary) -> list[str]:
+    """That times of rows do not compare, where a CPU trained some runs and a GPU others."""
+    if len(regime.devices) < 2:
+        return []
+    devices = listed([f"{plural(count, 'run')} on {device}" for device, count in regime.devices.items()])
+    return [f"trained on several devices, {devices}: their seconds do not compare, their scores differ by rounding"]
+
+
+ANALYSIS = Analysis(key="regime", find=find, notes=notes, brief=on_several_devices)

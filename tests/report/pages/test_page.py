@@ -225,9 +225,14 @@ def test_a_row_whose_seeds_were_trained_on_different_devices_has_its_page(genera
     made = generator(["base", "A-h1"], [1, 2])
     made.write_all()
     path = made.folder(made.study.rows[1], 2).result
-    write_json(path, json.loads(path.read_bytes()) | {"inexact": ["GPUs add in another order than CPUs"]})
-    page = make("made", made.root).render("html")
-    assert page.count("<bdi>GPUs add in another order than CPUs</bdi>") == 1
+    record = json.loads(path.read_bytes())
+    record["hardware"] |= {"gpus": ["NVIDIA H100", "NVIDIA H100"]}
+    write_json(path, record | {"inexact": ["GPUs add in another order than CPUs"]})
+    report = make("made", made.root)
+    assert report.render("html").count("<bdi>GPUs add in another order than CPUs</bdi>") == 1
+    for kind in ("html", "markdown", "text"):
+        said = " ".join(report.render(kind).split())
+        assert "trained on several devices, 3 runs on CPU and 1 run on NVIDIA H100: their seconds do not" in said, kind
 
 
 def test_all_scores_are_no_numbers(generator):
