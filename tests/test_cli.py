@@ -123,9 +123,10 @@ def test_a_smoke_test_ends_with_what_to_type_instead_and_without_findings(capsys
     study = Ablation(name="mine", base=base, rows=[], seeds=[1], prints=none, V=1, store="")
     monkeypatch.setattr(last, "_table", lambda *_: ([], True))
     monkeypatch.setattr(last, "remember", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["lightning-tfm", "sweep", "my table.yaml", "--smoke", "--seeds", "1-3"])
     for smoke in (True, False):
         assert last.carry_out(study, tmp_path, Resources(), {"smoke": smoke}, []) == 0
-        assert ("the same command without --smoke" in capsys.readouterr().out) is smoke
+        assert capsys.readouterr().out.endswith(": lightning-tfm sweep 'my table.yaml' --seeds 1-3\n") is smoke
 
 
 def test_python_m_is_the_command():

@@ -1,5 +1,6 @@
 """Work on a saved study until nothing is left, then show what it found: what `sweep`, `tune` and `resume` share."""
 
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,8 @@ def carry_out(
         assert isinstance(study, Ablation)
         states, written = _table(study, root, resources, options, cells)
     if options.get("smoke") and states is not None:
-        print("smoke test: after ten steps scores mean nothing; for the study itself the same command without --smoke")
+        command = shlex.join(word for word in sys.argv[1:] if word != "--smoke")
+        print(f"smoke test: after ten steps scores mean nothing; for the study itself: lightning-tfm {command}")
     return 1 if not written or any(state.state == "failed" for state in states or ()) else 0
 
 
