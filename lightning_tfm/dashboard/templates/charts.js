@@ -287,8 +287,11 @@ class Chart {
       line(right, from, right + 8 * scale, y);
       const words = this.label(s);
       ctx.fillText(words.length > this.letters ? words.slice(0, this.letters - 1) + '…' : words, right + 11 * scale, y);
+      if (x >= right) continue;  // a curve that ends before is no flat line
       ctx.globalAlpha = .3;
-      if (x < right) line(x, from, right, from);  // of a curve that ends before
+      ctx.setLineDash([scale, 5 * scale]);
+      line(x, from, right, from);
+      ctx.setLineDash([]);
     }
     ctx.restore();
   }

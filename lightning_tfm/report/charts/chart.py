@@ -21,7 +21,7 @@ from lightning_tfm.report.charts.svg import (
     tag,
 )
 
-LETTER, SLIM, SMALL = 7.2, 6.4, 8.4
+LETTER, SLIM, SMALL = 7.4, 6.4, 8.4
 """width of a letter of a name in a chart, in a narrow one, in one of several small ones"""
 LINE = 14.0
 """distance of names, one below the other"""

@@ -41,6 +41,8 @@ class Curves:
     itself: Markup
     rows: dict[str, str]
     """name -> what people call it"""
+    verdicts: bool
+    """whether colours are those of verdicts"""
 
 
 def curves(report: Summary, cells: Cells, forest: Forest) -> Curves | None:
@@ -69,7 +71,7 @@ def curves(report: Summary, cells: Cells, forest: Forest) -> Curves | None:
                 left=62,
             ),
         )
-    return Curves(difference, _itself(rows, bands, names, classes), {r.name: r.called for r in rows})
+    return Curves(difference, _itself(rows, bands, names, classes), {r.name: r.called for r in rows}, forest.tested)
 
 
 def _difference(row: SummaryRow, band: Band, to: Band, names: Mapping[str, str], classes: Mapping[str, str]) -> Series:

@@ -180,6 +180,9 @@ def _arrow(x: float, y: float, way: int) -> str:
 def _entry(entry: Entry, axis: Axis, scale: Scale, y: float, r: float) -> str:
     """Interval, the published difference, and ours above it; what is beyond the edge as an arrow with its interval."""
     body, ends = "", None if entry.lower is None or entry.upper is None else (entry.lower, entry.upper)
+    shown = scale.low <= entry.estimate <= scale.high
+    dots = [scale(v) for _, v in entry.dots if scale.low <= v <= scale.high]
+    beside = []
 
     def within(value: float) -> float:
         return scale(min(max(value, scale.low), scale.high))
@@ -188,19 +191,23 @@ def _entry(entry: Entry, axis: Axis, scale: Scale, y: float, r: float) -> str:
         if entry.outer:
             body += _outer(within(entry.outer[0]), within(entry.outer[1]), y)
         low, high = map(within, ends)
-        body += _band(low, y, max(high - low, 1.0), r)
+        body += _band(low, y, max(high - low, 1.0), r) * (shown or high > low)
         outside = ((-1, ends[0] < scale.low, low), (1, ends[1] > scale.high, high))
-        body += "".join(_arrow(x - 5 * way, y + 4.5, way) for way, beyond, x in outside if beyond)
+        body += "".join(_arrow(x - 5 * way, y + 4.5, way) for way, beyond, x in outside if beyond and shown)
     if entry.published is not None and scale.low <= entry.published <= scale.high:
-        body += _diamond(scale(entry.published), y, DIAMOND * r / COLUMNS.mark)
-    body += "".join(_dot(scale(v), y) for _, v in entry.dots if scale.low <= v <= scale.high)
-    if scale.low <= entry.estimate <= scale.high:
+        beside = [scale(entry.published)]
+        body += _diamond(beside[0], y, DIAMOND * r / COLUMNS.mark)
+    body += "".join(_dot(x, y) for x in dots)
+    if shown:
         return body + _mark(scale(entry.estimate), y, r, entry.decided)
     way, edge = (1, scale(scale.high)) if entry.estimate > scale.high else (-1, scale(scale.low))
     n = number
     body += tag("path", d=f"M{n(edge)} {n(y)}L{n(edge - 2 * way * r)} {n(y - r)}V{n(y + r)}z", class_="ours")
     said = f"[{axis.number(ends[0], False)}, {axis.number(ends[1])}]" if ends else ""
     at, room = edge - way * (2 * r + 6), SIDE * len(said)
+    for x in sorted([*beside, *dots], reverse=way > 0):
+        if -10 < way * (at - x) < room + 10:  # the words give way to a mark
+            at = x - 12 * way
     cleared = tag("rect", x=at - room * (way > 0), y=y - 8, width=room, height=16.0, class_="ground") if said else ""
     return body + cleared + label(at, y + 4, said, "end" if way > 0 else "start", "tick haloed")
 
@@ -255,8 +262,8 @@ def _legend(f: Forest, face: Face, left: float, y: float) -> tuple[str, float]:
     parts += [(diamond, f.beside or f"{f.published}, one run", 9.0)] * any(e.published is not None for e in every)
     parts += [(_outer(-11, 11, 0), f.outer, 14.0)] * any(e.outer for e in every)
     parts += [(_dot(0, 0), f.dots, 6.0)] * any(e.dots for e in every)
-    here = "found" if f.tested or not every else every[0].style
-    parts = [(tag("g", mark, class_=here), words, half) for mark, words, half in parts]
+    if every and not f.tested:
+        parts = [(tag("g", mark, class_=every[0].style), words, half) for mark, words, half in parts]
     shown = dict.fromkeys(
         (e.style, e.word.shown) for e in every if e.word and e.decided and e.verdict != Verdict.UNTESTABLE
     )

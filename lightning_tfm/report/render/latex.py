@@ -24,7 +24,9 @@ ONE = 56
 """characters of a table that fits one of two columns; wider ones span both"""
 ENDS = 4
 """characters of an interval's ends, one above the other"""
-SIZES = ((100, r"\small"), (118, r"\footnotesize"), (141, r"\scriptsize\setlength{\tabcolsep}{1.5pt}"))
+MANY = 100
+"""from where on distances to an interval's ends are whole numbers"""
+SIZES = ((100, r"\small"), (118, r"\footnotesize"), (141, r"\scriptsize\setlength{\tabcolsep}{1.3pt}"))
 """(most characters of a table over both columns, 170 mm, in it; size of letters)"""
 MOST = SIZES[-1][0]
 """characters of the widest table that fits"""
@@ -157,6 +159,6 @@ def _difference(cell: Cell) -> str:
         return latex(cell.main)
     if cell.ends is None:
         return f"${cell.main.replace(MINUS, '-')}$"
-    digits = len(cell.main.partition(".")[2])
     up, down = cell.ends[1] - cell.value, cell.value - cell.ends[0]
+    digits = len(cell.main.partition(".")[2]) * (max(up, down) < MANY)
     return f"${cell.main.replace(MINUS, '-')}^{{+{up:.{digits}f}}}_{{-{down:.{digits}f}}}$"
