@@ -131,6 +131,21 @@ def test_a_run_that_goes_on_after_a_night_is_timed_from_where_it_went_on(tmp_pat
         assert r.left.seconds == pytest.approx(0.1 * (100 - step)), "by its curve, not by the clock"
 
 
+def test_of_a_trial_with_several_seeds_the_one_at_work_is_shown(tmp_path: Path) -> None:
+    finished(tmp_path, 1, 60.0)
+    begun(tmp_path, 2, 40, 100)
+    trial = replace(cell(1), more=((2, cell(2).training_hash),))
+    ((_, run),) = Watch(tmp_path).look([state(trial, "running")]).running
+    assert (run.step, run.steps) == (40, 100)
+
+
+def test_a_trial_that_was_stopped_early_stays_so_while_another_study_trains_its_run(tmp_path: Path) -> None:
+    begun(tmp_path, 1, 40, 100)
+    assert Watch(tmp_path).look([state(cell(1), "waiting")]).cells[0].state == "running"
+    (stopped,) = Watch(tmp_path).look([state(cell(1), "stopped early")]).cells
+    assert stopped.state == "stopped early" and stopped.run is None
+
+
 @pytest.mark.parametrize("word", ["interrupted", "waiting"])
 def test_a_run_that_is_stopped_keeps_its_share_and_its_time_as_far_as_its_checkpoint(tmp_path: Path, word: str) -> None:
     """After Ctrl-C the bar fell from 23 to 17 %."""
