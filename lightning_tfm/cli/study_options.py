@@ -47,7 +47,7 @@ def check_precisions(precisions: Iterable[str], resources: Resources) -> None:
 def check_start(resources: Resources, folder: Path) -> None:
     """Raise UserError, before anything is written, for an invalid address of the storage, or one that is not the
     study's, and for a launcher that cannot start anything here."""
-    from lightning_tfm.queue.storages.backends import address_of_queue, find_storage
+    from lightning_tfm.queue.storage import address_of_queue, find_storage
 
     find_storage(address_of_queue(resources.storage, folder), folder).check()
     if resources.cluster is not None:

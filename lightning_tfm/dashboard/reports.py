@@ -132,8 +132,8 @@ class Reports:
 
     def _search(self, study: Search, now: str) -> str:
         """From its present storage; from trials.json if there is none."""
-        from lightning_tfm.queue.searches.results import trials_and_importances
-        from lightning_tfm.queue.storages.backends import JOURNAL
+        from lightning_tfm.queue.search_results import trials_and_importances
+        from lightning_tfm.queue.storage import JOURNAL
         from lightning_tfm.queue.studies import open_queue
         from lightning_tfm.report.searches import search_report
 

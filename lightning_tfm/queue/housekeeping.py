@@ -35,7 +35,7 @@ def retry(root: Path, start: str, storage: str = "") -> int:
     `storage` is the address of the database of studies that were started on one, where the one that they remember is
     not enough (it has no password). Raises UserError where a study's queue cannot be opened.
     """
-    from lightning_tfm.queue.storages.backends import in_journal
+    from lightning_tfm.queue.storage import in_journal
     from lightning_tfm.queue.studies import open_queue
 
     if (folder := folder_of(root, start)).is_dir():

@@ -19,8 +19,8 @@ from lightning_tfm.queue.clusters import Cluster
 from lightning_tfm.queue.pool import Job, Pool
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources, how_shared
-from lightning_tfm.queue.searches.sampling import optuna_params
-from lightning_tfm.queue.storages.backends import OUTAGES, address_of_queue, remember
+from lightning_tfm.queue.sampling import optuna_params
+from lightning_tfm.queue.storage import OUTAGES, address_of_queue, remember
 from lightning_tfm.queue.studies import make_queue, open_queue, study_of
 from lightning_tfm.queue.view import View, follow
 from lightning_tfm.queue.wandb_mirror import mirror_to_wandb
@@ -56,14 +56,13 @@ def work(
     """
     if isinstance(study, Search) and len(study.trial_seeds) > 1:
         raise UserError(f"study '{study.name}' has several seeds per trial: it can be read, and goes no further")
-    from lightning_tfm.queue.training import Training  # with torch: once, before any run is forked
+    import lightning_tfm.runs.train  # noqa: F401  with torch: once, before any run is forked
 
     folder = folder_of(root, study.name)
     storage, hardware = address_of_queue(resources.storage, folder), study.hardware_of(resources.hardware)
     resources = dataclasses.replace(resources, storage=storage, hardware=hardware)
-    training = Training(study, resources.hardware, root, resources.devices)
     schedule = EventSchedule.of(resources.hardware, study.base.scaled().training)
-    job = Job(study, root, training, resources, schedule.validate_every, start and again)
+    job = Job(study, root, resources, schedule.validate_every, start and again)
     remember(resources.storage, folder)
     if resources.cluster is not None:
         return _submit(job, cells, resources.cluster)
@@ -87,7 +86,7 @@ def work(
 def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, start: bool = False) -> list[CellState]:
     """Run every cell that is not finished yet and return how each ended (state "finished" or "failed").
 
-    `job.training.train(task)` runs in a separate process for each cell. Studies with a sampler make their trials
+    `job.train` runs in a separate process for each cell. Studies with a sampler make their trials
     themselves. With `start` the study's definition is put into the storage for those who join.
 
     On SIGINT or SIGTERM the runs get `resources.patience` seconds to write a checkpoint, return to the queue, and

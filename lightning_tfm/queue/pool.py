@@ -10,19 +10,21 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
+from lightning_tfm.config import Hardware
+from lightning_tfm.data.dataset import Prepared
+from lightning_tfm.data.fingerprint_check import prepare_same
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.searches.sampling import SearchTrials
-from lightning_tfm.queue.storages.backends import OUTAGES
+from lightning_tfm.queue.sampling import SearchTrials
+from lightning_tfm.queue.storage import OUTAGES
 from lightning_tfm.queue.view import View
-from lightning_tfm.runs.folder import REMEDY, RunFolder, read_json
+from lightning_tfm.runs.folder import REMEDY, Attempt, RunFolder, read_json
 from lightning_tfm.runs.outcome import ending_of, in_a_line, outcome_of
-from lightning_tfm.runs.process.attempt import Task, become_run, run_attempt
+from lightning_tfm.runs.process.attempt import become_run, run_attempt
 from lightning_tfm.runs.process.forking import (
     STOP_SIGNALS,
     StopSignals,
@@ -34,6 +36,7 @@ from lightning_tfm.runs.process.forking import (
 )
 from lightning_tfm.runs.record import Missing, RunRecord, read_record
 from lightning_tfm.runs.rescored import read_later, with_score
+from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Study
 from lightning_tfm.study.study_file import folder_of, link
@@ -48,21 +51,12 @@ LOOK = 0.5
 """seconds between two checks of a queue that has nothing for us; an eighth of those of one that does not answer"""
 
 
-class Trainer(Protocol):
-    """Computes a cell and writes its result.json, or scores one again (queue/training.py: Training)."""
-
-    def train(self, task: Task) -> None: ...
-
-    def score(self, task: Task) -> None: ...
-
-
 @dataclass(frozen=True)
 class Job:
-    """What a machine is to do of a study."""
+    """What a machine is to do of a study, and how a process that is forked for a run does it."""
 
     study: Study
     root: Path
-    training: Trainer
     resources: Resources = field(default_factory=Resources)
     first_validation: int = 1
     """optimizer step of the first dev perplexity of a run"""
@@ -72,6 +66,32 @@ class Job:
     @property
     def folder(self) -> Path:
         return folder_of(self.root, self.study.name)
+
+    def train(self, cell: Cell, attempt: Attempt, slot: int) -> None:
+        """Train and score a cell, on the devices of its slot. Raises UserError where the text is not the study's."""
+        from lightning_tfm.runs.train import train_cell  # with torch: launch.py imports it before any run is forked
+
+        plan, prepared = self._plan_and_text(cell)
+        if self.resources.devices is not None:
+            self.resources.devices.assign(slot)
+        train_cell(plan, cell, self._hardware, attempt, prepared.folder)
+
+    def score(self, cell: Cell, attempt: Attempt) -> None:
+        """Score a finished run by the study's evaluation. Raises UserError."""
+        from lightning_tfm.runs.evaluation import score_anew
+        from lightning_tfm.runs.trainer import prepare_process
+
+        prepare_process(self._hardware)
+        plan, prepared = self._plan_and_text(cell)
+        score_anew(attempt, plan[0], prepared)
+
+    @property
+    def _hardware(self) -> Hardware:
+        return replace(self.resources.hardware, threads=self.resources.threads or self.resources.hardware.threads)
+
+    def _plan_and_text(self, cell: Cell) -> tuple[Plan, Prepared]:
+        plan = self.study.plan(cell, self.root)
+        return plan, prepare_same(plan[0].data, self.root, self.study.texts(cell, self.root).known())
 
 
 @dataclass
@@ -245,12 +265,12 @@ class Pool:
         os.setpgid(0, 0)  # Ctrl-C on the terminal reaches only the pool, which passes it on in order
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         become_run(work.folder)
-        training, threads = self.job.training, self.job.resources.threads
-        set_threads(threads)
+        set_threads(self.job.resources.threads)
+        cell, slot = work.claim.cell, work.slot
         return run_attempt(
             work.folder,
-            lambda attempt: training.train(Task(work.claim.cell, attempt, threads, work.slot)),
-            lambda attempt: training.score(Task(work.claim.cell, attempt, threads, work.slot)),
+            lambda attempt: self.job.train(cell, attempt, slot),
+            lambda attempt: self.job.score(cell, attempt),
         )
 
     def _tend(self, work: Work) -> None:

@@ -21,7 +21,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.storages.backends import Storage
+from lightning_tfm.queue.storage import Storage
 from lightning_tfm.runs.folder import GRACE
 from lightning_tfm.runs.outcome import MAY_BE_GONE, RETRIES
 from lightning_tfm.runs.process.process_id import Owner, me
@@ -61,7 +61,7 @@ class Claim:
 class Queue:
     """The cells of one study.
 
-    `storage` is a Storage (`queue/storages/backends.py`); a Queue belongs to one process: open a new one after a fork.
+    `storage` is a Storage (`queue/storage.py`); a Queue belongs to one process: open a new one after a fork.
     `say` receives a line that the user should see. `directions` are those of the values passed to `finish`;
     `budget` is how many cells a search makes in all, 0 for a table, whose cells are listed. Without `create` the study
     has to exist. Raises UserError where the storage cannot be used.

@@ -9,7 +9,7 @@ from lightning_tfm.config import Experiment, from_record
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
 from lightning_tfm.queue.queue import another_experiment
-from lightning_tfm.queue.searches.sampling import draw
+from lightning_tfm.queue.sampling import draw
 from lightning_tfm.queue.studies import has_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder, read_json
 from lightning_tfm.study.cell import Cell, predicted_cost

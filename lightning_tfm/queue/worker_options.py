@@ -41,7 +41,7 @@ class WorkerOptions(Kept):
 
 def remember(options: Mapping[str, Any], hardware: Hardware, root: Path, name: str) -> None:
     """Write the options into the study's folder."""
-    from lightning_tfm.queue.storages.backends import plain
+    from lightning_tfm.queue.storage import plain
 
     by_name = {key: options[key] for key in (*KEPT, *CLUSTERS) if key in options} | {"trainer": to_dict(hardware)}
     by_name |= {"storage": plain(options["storage"])}
@@ -100,7 +100,7 @@ def resumable(root: Path, name: str, verb: str, argv: Sequence[str], jobs: bool 
 
 def command_line(verb: str, argv: Sequence[str]) -> str:
     """As typed, the address of --storage in the form that may be shown."""
-    from lightning_tfm.queue.storages.backends import plain
+    from lightning_tfm.queue.storage import plain
 
     words = list(argv)
     for i, word in enumerate(words):

@@ -1,7 +1,6 @@
 """One run. Which file belongs to which theme:
 
-its folder           folder, record, outcome, divergence
-an attempt           own_class_check, resume, train, trainer, weights, samples, evaluation, length_buckets,
-                     rescored
-its record           result, environment
+its folder           folder, outcome, divergence
+an attempt           own_class_check, train, trainer, weights, samples, evaluation, rescored
+its record           record, environment
 """

@@ -12,14 +12,19 @@ import sys
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.rng import generator
-from lightning_tfm.runs.record import Git, Machine, without_folders
+from lightning_tfm.runs.record import Git, Machine, Segment, without_folders
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
 FIRST_DRAWS = {"standard_normal": "ca6fd564ae468b28", "random": "7bd16b647658f1e0", "permutation": "ec08d4938141c23e"}
 """method of numpy.random.Generator -> the first 16 hex digits of the sha256 of its first draws"""
+
+
+Plain = dict[str, Any]
+"""a record.Segment as a checkpoint holds it"""
 
 
 def versions() -> dict[str, str]:
@@ -108,3 +113,17 @@ def inexact(e: Experiment, hardware: Hardware) -> list[str]:
     if e.training.precision in ("bfloat16", "tfloat32"):
         reasons.append(f"{e.training.precision} rounds differently on other devices")
     return reasons
+
+
+def attempt_provenance(e: Experiment, hardware: Hardware, attempt: int, step: int) -> tuple[Plain, list[Plain]]:
+    """This attempt, which resumes after `step`; and what came before it, where the checkpoint does not say."""
+    this_attempt = Segment(
+        attempt=attempt,
+        first=step + 1,
+        last=step,
+        hardware=machine(hardware),
+        versions=versions(),
+        git=git_state(),
+        inexact=inexact(e, hardware),
+    )
+    return asdict(this_attempt), [asdict(Segment(last=step))] if step else []

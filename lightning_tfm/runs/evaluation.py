@@ -1,5 +1,7 @@
-"""A text scored by a model: perplexity and BLEU, line by line, and by length (length_buckets.py) where requested."""
+"""A text scored by a model: perplexity and BLEU, line by line, and by length (data/sources/length_buckets.py) where
+requested."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +11,9 @@ from lightning_tfm.bleu import bleu, text_size
 from lightning_tfm.config import Evaluation, Experiment, evaluation_hash
 from lightning_tfm.data.dataset import Prepared, Text
 from lightning_tfm.data.module import evaluation_batches
-from lightning_tfm.data.sources.length_buckets import LongText
+from lightning_tfm.data.sources.length_buckets import CLASSES, FARTHEST, PER_LIMIT, LongText, class_of
 from lightning_tfm.runs.folder import Attempt
-from lightning_tfm.runs.record import Measure, Score, to_plain
+from lightning_tfm.runs.record import ByLength, LengthClass, Measure, Score, to_plain
 from lightning_tfm.runs.weights import weights_to_score
 from lightning_tfm.sums import of_files, with_checksum
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
@@ -71,8 +73,6 @@ def score_split(
     )
     ends = (split.source_lengths + 1, split.target_lengths + 1)
     if isinstance(text, LongText):
-        from lightning_tfm.runs.length_buckets import by_length
-
         of_each = by_length(lines, hypotheses, references, ends, text.limit, how.bleu_tokenize)
         score = replace(score, by_length=of_each)
     folder = attempt.folder.scores(name)
@@ -84,6 +84,56 @@ def score_split(
     whose = replace(score, run=attempt.folder.path.name)
     attempt.write_json(folder / f"{split_name}.json", with_checksum(to_plain(whose)))
     return score
+
+
+def by_length(
+    lines: list[Line],
+    hypotheses: list[str],
+    references: list[str],
+    lengths: tuple[np.ndarray, np.ndarray],
+    limit: int,
+    tokenize: str,
+) -> ByLength:
+    """The score of each class of lengths that has lines: by the longer side, by the source's and by the target's.
+
+    And of all lines from half a training length to a whole one, and of all beyond, as two classes of the side `both`.
+    `lengths`: of sources and targets, in pieces with the end token. A text without a source has no hypotheses.
+    """
+    sides = {"longer": np.maximum(*lengths), "source": lengths[0], "target": lengths[1]}
+    texts = lines, hypotheses, references, tokenize
+    buckets = []
+    for side, of_lines in sides.items():
+        classes = class_of(of_lines, limit)
+        for i in range(CLASSES):
+            there = np.flatnonzero(classes == i).tolist()
+            if there:
+                buckets.append(_length_class(there, side, i / PER_LIMIT, (i + 1) / PER_LIMIT, *texts))
+    for above, upto in ((1 / PER_LIMIT, 1), (1, FARTHEST)):
+        there = np.flatnonzero((sides["longer"] > above * limit) & (sides["longer"] <= upto * limit)).tolist()
+        buckets.append(_length_class(there, "both", float(above), float(upto), *texts))
+    return ByLength(limit=limit, classes=buckets)
+
+
+def _length_class(
+    there: Sequence[int],
+    side: str,
+    above: float,
+    upto: float,
+    lines: list[Line],
+    hypotheses: list[str],
+    references: list[str],
+    tokenize: str,
+) -> LengthClass:
+    lines = [lines[i] for i in there]
+    total = perplexity(lines)
+    of_translations: dict[str, Any] = {}
+    if hypotheses:
+        pieces = [len(line.pieces or []) + 1 for line in lines]
+        scored = bleu([hypotheses[i] for i in there], [references[i] for i in there], tokenize).value
+        early = sum(2 * made_of < line.tokens for made_of, line in zip(pieces, lines, strict=True))
+        of_translations = {"bleu": scored, "pieces": sum(pieces), "early": early}
+    named: dict[str, Any] = {"side": side, "above": above, "upto": upto, "sentences": len(lines)}
+    return LengthClass(**named, nll=total.nll, tokens=total.tokens, **of_translations)
 
 
 def check_metrics(text: Text, split: str, how: Evaluation) -> None:

@@ -18,26 +18,26 @@ from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.sources.length_buckets import LongText, check_reach
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.flops import AttentionPairs, training_flops
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.registry import SCHEDULES, own_parts
+from lightning_tfm.runs.environment import attempt_provenance, git_state, machine, versions
 from lightning_tfm.runs.evaluation import check_metrics, score_split
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.process.forking import by_torchrun
-from lightning_tfm.runs.record import Score, to_plain
-from lightning_tfm.runs.result import attempt_provenance, record_of
-from lightning_tfm.runs.resume import find_start
+from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, segments, to_plain
 from lightning_tfm.runs.samples import Samples
-from lightning_tfm.runs.trainer import make_trainer, prepare_process
-from lightning_tfm.runs.weights import average_weights
+from lightning_tfm.runs.trainer import Agreement, digest, make_trainer, prepare_process
+from lightning_tfm.runs.weights import average_weights, find_start
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.user_classes import whole_modules
-from lightning_tfm.sums import with_checksum
+from lightning_tfm.sums import of_files, with_checksum
 from lightning_tfm.training.async_checkpoint import Writer
 from lightning_tfm.training.backends_used import backends_used, compile_layers
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.counters import Tally
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import uses_gpu
-from lightning_tfm.training.rank_config_check import Agreement, digest
 from lightning_tfm.training.schedule import EventSchedule, check_schedule
 
 
@@ -113,7 +113,7 @@ class Run:
         tally.seconds["decode"] = time.perf_counter() - began
         if rank == 0:
             tally.note(backends_used(module) + variables)
-            record = record_of(self, data, module, tally, scores, started)
+            record = self._record(data, module, tally, scores, started)
             self.attempt.write_json(self.folder.result, with_checksum(to_plain(record)))
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -144,6 +144,50 @@ class Run:
                     if score is not None:
                         scores[key] = score
         return scores
+
+    def _record(
+        self, data: TranslationData, module: TransformerModule, tally: Tally, scores: dict[str, Score], started: float
+    ) -> RunRecord:
+        """What result.json holds of a training that `started` at that time, in seconds since 1970."""
+        e, prepared = self.experiment, data.prepared
+        model, source, target = module.transformer, tally.tokens["source"], tally.tokens["target"]
+        parts = {k: round(v, 3) for k, v in tally.seconds.items()}
+        flops, trained = run_flops(model, data, source, target), parts["train"] + parts["data"]
+        ran = segments(tally.ran())
+        return RunRecord(
+            training_hash=self.folder.training_hash,
+            identity=self.identity,
+            experiment=to_dict(e),
+            parameters=count_by_part(model),
+            V=prepared.tokenizer.V,
+            steps=e.training.steps,
+            target_tokens=target,
+            source_tokens=source,
+            padding=tally.padding(),
+            flops=flops,
+            seconds=Seconds(**parts, total=round(sum(parts.values()), 3)),
+            train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in tally.parts.items()}),
+            tokens_per_second=round(target / trained, 1),
+            flops_per_second=round(flops / trained),
+            scores=scores,
+            hardware=machine(self.hardware),
+            versions=versions(),
+            git=git_state(),
+            data=Texts(
+                corpus=e.data.corpus,
+                store=prepared.folder.name,
+                train=prepared.train_fingerprint,
+                dev=prepared.fingerprint(e.data.dev),
+                tokenizer=prepared.tokenizer.fingerprint,
+                too_long=prepared.too_long(e.data.max_len),
+            ),
+            inexact=list(dict.fromkeys(reason for segment in ran for reason in segment.inexact)),
+            attempts=self.attempt.number,
+            started=started,
+            ended=time.time(),
+            ran=ran,
+            files=of_files([self.folder.metrics]),
+        )
 
 
 def write_plan(plan: Plan, cell: Cell, attempt: Attempt) -> None:
@@ -180,3 +224,22 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
 
         # asking for the GPUs may touch CUDA, which survives no fork
         fork_ranks(run.train, hardware.devices, hardware.threads, spawn=uses_gpu(hardware))
+
+
+def count_by_part(model: SequenceModel) -> Parameters:
+    """Trainable numbers by part, also with user-defined classes."""
+    sums = {"embedding": 0, "encoder": 0, "decoder": 0, "positions": 0}
+    for name, parameter in model.named_parameters():
+        place = "positions" if "_positions." in name or ".scheme." in name else name.partition(".")[0].split("_")[0]
+        sums[place if place in sums else "embedding"] += parameter.numel() if parameter.requires_grad else 0
+    return Parameters(**sums, total=sum(sums.values()))
+
+
+def run_flops(model: SequenceModel, data: TranslationData, source_tokens: int, target_tokens: int) -> int:
+    """Training FLOPs by formula (model/size.py); attention pairs from the mean over the pairs that are trained on."""
+    source, target, ids = data.lengths()
+    source, target = source[ids].astype(float), target[ids].astype(float)
+    epochs = target_tokens / target.sum()
+    batches = data.experiment.training.steps / epochs
+    pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target, batches)))
+    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, model.weights())

@@ -1,14 +1,20 @@
 """The Trainer of a run, and what its process does before anything is computed."""
 
+import hashlib
+import json
 import logging
+import os
 import warnings
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
 from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
-from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.config import Experiment, Hardware, to_dict
+from lightning_tfm.errors import UserError
 from lightning_tfm.runs.process.threads import keep_freed_memory
 from lightning_tfm.training.checkpoints import Checkpoints
 from lightning_tfm.training.precision import LIGHTNING, set_flags, uses_gpu
@@ -55,3 +61,33 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+
+
+# --- ranks of one run train the same thing: they compare their configurations before the first step ---
+
+
+def digest(experiment: Experiment, hardware: Hardware, training_hash: str) -> str:
+    """sha256 of all that has to be equal on every rank; CPU threads may differ."""
+    plain = {"experiment": to_dict(experiment), "run": training_hash}
+    plain["hardware"] = {key: value for key, value in to_dict(hardware).items() if key != "threads"}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+class Agreement(pl.Callback):
+    """Refuses to start (UserError, on every rank) where the ranks' digests differ."""
+
+    def __init__(self, ours: str):
+        self.ours = ours
+
+    def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
+        if not (dist.is_available() and dist.is_initialized()):
+            return
+        digests: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(digests, self.ours)
+        others = [rank for rank, value in enumerate(digests) if value != digests[0]]
+        if others:
+            named = ", ".join(map(str, others))
+            raise UserError(
+                f"rank {os.environ['RANK']}: ranks {named} were given a configuration that differs from rank 0's; "
+                "start all with the same files and options, on the same version"
+            )

@@ -16,7 +16,7 @@ from lightning_tfm.dashboard import index_page
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.fields import fields
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.queue.rows import hide
+from lightning_tfm.queue.studies import hide
 from lightning_tfm.report.study_report import make
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording.verdict_words import WORDS

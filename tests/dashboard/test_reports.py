@@ -11,7 +11,7 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard.reports import OWN, Reports
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storages.backends import JOURNAL, JournalStore
+from lightning_tfm.queue.storage import JOURNAL, JournalStore
 from lightning_tfm.study.study import LOOKS
 from tests.golden.synthetic import grid
 from tests.helpers.studies import (

@@ -23,7 +23,7 @@ from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.searches import search_report
 from lightning_tfm.report.study_report import make, render_table, table_without_tests
 from lightning_tfm.report.wording.notes import to_words
-from lightning_tfm.runs.length_buckets import by_length
+from lightning_tfm.runs.evaluation import by_length
 from lightning_tfm.runs.record import Score, to_plain
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json

@@ -21,7 +21,7 @@ from lightning_tfm.model.one_stack import OneStack, OneStackDecoder, make_model
 from lightning_tfm.model.positions import sinusoids
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.registry import ATTENTIONS, LAYERS, SCHEMES
-from lightning_tfm.runs.result import count_by_part
+from lightning_tfm.runs.train import count_by_part
 from lightning_tfm.special_tokens import BOS, EOS
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.settings import load_experiment

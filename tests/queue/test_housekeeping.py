@@ -15,19 +15,17 @@ from lightning_tfm.queue.housekeeping import gc, list_runs, remove, retry
 from lightning_tfm.queue.launch import publish
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.rows import hide, show
-from lightning_tfm.queue.searches.sampling import optuna_params as params_of
-from lightning_tfm.queue.storages.backends import remember
-from lightning_tfm.queue.studies import make_queue, open_queue
+from lightning_tfm.queue.sampling import optuna_params as params_of
+from lightning_tfm.queue.storage import remember
+from lightning_tfm.queue.studies import hide, make_queue, open_queue, show
 from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
-from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.record import Measure, Texts
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.row_tuning import FILE, read_tuning
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.study.study_file import folder_of, link, load, save
 from lightning_tfm.study.sweeps import Parameter
-from tests.helpers.launching import launch
+from tests.helpers.launching import Task, launch
 from tests.helpers.studies import Generator, leave
 from tests.queue.test_sampling import search
 from tests.study.test_plan import HEAD, call

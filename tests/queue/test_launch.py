@@ -18,11 +18,10 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue import pool, queue
 from lightning_tfm.queue.housekeeping import retry
 from lightning_tfm.queue.queue import Claim, Queue
-from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.process import forking
-from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.process.forking import children
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.record import Outcome, RunRecord, read_small
@@ -30,7 +29,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState, value_of_aim
 from tests.helpers.family import is_stopped, runs_of
-from tests.helpers.launching import launch
+from tests.helpers.launching import Task, launch
 from tests.helpers.studies import DEV, leave
 from tests.helpers.waiting import Hurried, wait_for
 

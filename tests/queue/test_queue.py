@@ -21,13 +21,12 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue import launch, resources
 from lightning_tfm.queue.queue import RETRIES, Queue
 from lightning_tfm.queue.resources import Devices, Resources, find_devices, how_shared, visible_gpus
-from lightning_tfm.queue.searches.sampling import optuna_params
-from lightning_tfm.queue.storages.backends import Storage, find_storage
-from lightning_tfm.runs.process.attempt import Task
+from lightning_tfm.queue.sampling import optuna_params
+from lightning_tfm.queue.storage import Storage, find_storage
 from lightning_tfm.study.cell import Cell
 from tests.helpers import launching
 from tests.helpers.browser import chromium
-from tests.helpers.launching import ablation
+from tests.helpers.launching import Task, ablation
 from tests.helpers.studies import leave, own_row
 from tests.helpers.waiting import free_ports, wait_for
 

@@ -19,12 +19,11 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.launch import join, publish, work
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.searches.results import importances, report
-from lightning_tfm.queue.searches.sampling import SearchTrials, optuna_params, warmup_line
-from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.sampling import SearchTrials, optuna_params, warmup_line
+from lightning_tfm.queue.search_results import importances, report
+from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.queue.studies import make_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.record import Measure, Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import load_rows
@@ -37,7 +36,7 @@ from lightning_tfm.study.trials import gains
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers import studies
-from tests.helpers.launching import Train, launch
+from tests.helpers.launching import Task, Train, launch
 from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 
@@ -248,7 +247,7 @@ def test_every_machine_validates_as_the_search_says(tmp_path: Path, monkeypatch)
     monkeypatch.setattr("lightning_tfm.queue.launch.run_study", lambda job, cells, start: jobs.append(job))
     save(made, tmp_path)
     work(made, [], tmp_path, Resources())
-    assert (jobs[0].first_validation, jobs[0].training.hardware.validate_every) == (5, 5)
+    assert (jobs[0].first_validation, jobs[0].resources.hardware.validate_every) == (5, 5)
     publish(make_queue(made, tmp_path, Resources(), print), jobs[0].folder, made.to_plain())
     with pytest.raises(UserError, match="validate_every=7: the trials of study 's' are validated every 5 steps"):
         join("s", tmp_path, Resources(hardware=Hardware(validate_every=7)))

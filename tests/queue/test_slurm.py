@@ -25,7 +25,7 @@ from lightning_tfm.queue.clusters import CLUSTERS, Slurm, WorkerJob
 from lightning_tfm.queue.launch import job_arguments
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources, make_resources
-from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.watch.study_state import CellState
 from tests.helpers import held
 from tests.helpers.tiny import miniature, write_corpus

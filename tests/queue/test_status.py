@@ -18,7 +18,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storages.backends import JOURNAL, find_storage
+from lightning_tfm.queue.storage import JOURNAL, find_storage
 from lightning_tfm.queue.studies import open_queue
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import to_plain

@@ -12,16 +12,14 @@ import pytest
 
 from lightning_tfm.atomic_io import locked
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue import storage
 from lightning_tfm.queue.launch import MORE, _awaits_more, check_shared, publish, shares_files
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storages import journal
-from lightning_tfm.queue.storages.backends import address_of_queue, find_storage, remember
-from lightning_tfm.queue.storages.journal import open_journal
+from lightning_tfm.queue.storage import address_of_queue, find_storage, open_journal, remember
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.watch.run_state import Curve
-from tests.helpers.launching import Train, launch
+from tests.helpers.launching import Task, Train, launch
 from tests.helpers.studies import leave
 from tests.helpers.waiting import wait_for
 
@@ -145,8 +143,8 @@ def test_processes_append_at_once_without_mixing_lines(tmp_path: Path, said: lis
 
 
 def test_a_reader_that_looks_again_reads_only_what_is_new_to_it(tmp_path, said, monkeypatch):
-    path, split, sizes = tmp_path / "journal.log", journal._lines, []
-    monkeypatch.setattr(journal, "_lines", lambda data: sizes.append(len(data)) or split(data))
+    path, split, sizes = tmp_path / "journal.log", storage._lines, []
+    monkeypatch.setattr(storage, "_lines", lambda data: sizes.append(len(data)) or split(data))
     writer = queue(path, said)
     writer.enqueue(cells(2))
     reader = Queue("s", find_storage(str(path), tmp_path, write=False), said.append, create=False)

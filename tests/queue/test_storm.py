@@ -16,9 +16,8 @@ from optuna.trial import TrialState
 from lightning_tfm.config import Hardware, override
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.process.attempt import Task
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints
@@ -27,7 +26,7 @@ from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers import held
 from tests.helpers.family import runs_of
-from tests.helpers.launching import ablation, launch
+from tests.helpers.launching import Task, ablation, launch
 from tests.helpers.studies import leave, own_row, search
 from tests.helpers.tiny import experiment, in_child, write_corpus
 
@@ -204,7 +203,6 @@ def search_with_two_ranks(root: str) -> list:
     from lightning_tfm.queue.launch import run_study
     from lightning_tfm.queue.pool import Job
     from lightning_tfm.queue.resources import Resources
-    from lightning_tfm.queue.training import Training
 
     out = Path(root) / "out"
     base = experiment(write_corpus(Path(root) / "text"), training__steps=60, training__warmup=5)
@@ -218,7 +216,7 @@ def search_with_two_ranks(root: str) -> list:
     save(made, out)
     cells = [replace(cell, cost=-number) for number, cell in enumerate(made.cells())]  # the good one first
     resources = Resources(hardware=HARDWARE)
-    job = Job(made, out, Training(made, HARDWARE, out), resources, first_validation=4)
+    job = Job(made, out, resources, first_validation=4)
     with (Path(root) / "shown").open("w") as stream:
         states = run_study(job, cells, stream)
     return [(s.cell.row, s.state, s.reason, s.cell.training_hash) for s in states]

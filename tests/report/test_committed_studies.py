@@ -16,7 +16,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard import diff_page, study_page
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.metrics import BLEU, PPL
-from lightning_tfm.queue.rows import hide
+from lightning_tfm.queue.studies import hide
 from lightning_tfm.report.across.long_table import long_table
 from lightning_tfm.report.across.meta_analysis import pooled_rows
 from lightning_tfm.report.archive import unpack

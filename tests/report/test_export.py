@@ -13,8 +13,8 @@ from lightning_tfm.config import evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import _new
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.searches.sampling import optuna_params
-from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.sampling import optuna_params
+from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.report import curve_export
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import RunRecord

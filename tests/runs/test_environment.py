@@ -25,7 +25,7 @@ from lightning_tfm.runs.environment import inexact
 from lightning_tfm.runs.process import threads
 from lightning_tfm.runs.process.threads import FAR, check_cores, threads_of, wait_quietly, waiting
 from lightning_tfm.runs.record import without_folders
-from lightning_tfm.runs.result import run_flops
+from lightning_tfm.runs.train import run_flops
 from tests.helpers.tiny import experiment, write_corpus
 
 

@@ -21,9 +21,10 @@ from lightning_tfm.model.attention_types import AttentionType, Softmax, masked_s
 from lightning_tfm.model.causality_check import check_own_classes
 from lightning_tfm.model.feed_forward import ReLU
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.queue.training import Training
+from lightning_tfm.queue.pool import Job
+from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.runs.process.attempt import Task, run_attempt
+from lightning_tfm.runs.process.attempt import run_attempt
 from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints
@@ -270,9 +271,9 @@ def begun(root: Path) -> Ablation:
 
 
 def run(study: Ablation, cell: Cell, root: Path) -> int:
-    training = Training(study, Hardware(threads=1, accelerator="cpu"), root)
+    job = Job(study, root, Resources(hardware=Hardware(threads=1, accelerator="cpu")))
     folder = RunFolder(root, cell.training_hash)
-    return run_attempt(folder, *(lambda a, do=do: do(Task(cell, a, 1, 0)) for do in (training.train, training.score)))
+    return run_attempt(folder, lambda a: job.train(cell, a, 0), lambda a: job.score(cell, a))
 
 
 def reverse(path: Path) -> None:

@@ -25,8 +25,8 @@ from lightning_tfm.metrics import in_print
 from lightning_tfm.parseval import F1
 from lightning_tfm.report.analyses.head_ablation import head_blocks
 from lightning_tfm.report.records import read_columns
+from lightning_tfm.runs.evaluation import by_length
 from lightning_tfm.runs.folder import RunFolder, StaleAttempt, find_run
-from lightning_tfm.runs.length_buckets import by_length
 from lightning_tfm.runs.record import (
     ByLength,
     Measure,

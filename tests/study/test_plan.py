@@ -11,7 +11,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Claim, Queue
-from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.queue.time_estimate import Pace, pace_of, text
 from lightning_tfm.queue.worker_options import EARLIER, FILE, command_line
 from lightning_tfm.runs.folder import RunFolder
@@ -332,7 +332,7 @@ EARLY = "early_terminate: {type: hyperband, min_iter: 1}\n" + SEARCH
 
 def test_a_search_that_stops_trials_early_keeps_its_validations(tmp_path: Path, capsys, monkeypatch, worked) -> None:
     """Trials are compared at equal steps: no machine may validate at others."""
-    monkeypatch.setattr("lightning_tfm.queue.searches.results.report", lambda *search: "")
+    monkeypatch.setattr("lightning_tfm.queue.search_results.report", lambda *search: "")
     out = str(tmp_path / "out")
     with pytest.raises(SystemExit):
         call("tune", tmp_path, EARLY, "--trainer.validate_every=2")

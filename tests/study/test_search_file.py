@@ -13,8 +13,8 @@ from lightning_tfm.cli.train.fit import main as fit
 from lightning_tfm.cli.train.tune import introduction, pruning
 from lightning_tfm.config import Experiment, Miniature, override
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.searches.results import report
-from lightning_tfm.queue.searches.sampling import draw
+from lightning_tfm.queue.sampling import draw
+from lightning_tfm.queue.search_results import report
 from lightning_tfm.report.searches.search_report import make
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study_file import load, save

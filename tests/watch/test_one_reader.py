@@ -18,7 +18,7 @@ from lightning_tfm.dashboard import study_page
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.metrics import PPL
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.queue.view import line
 from lightning_tfm.queue.wandb_mirror import STEP, Mirror
 from lightning_tfm.report.study_report import make

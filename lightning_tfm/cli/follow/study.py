@@ -22,7 +22,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     root = Path(options["out"])
     load(root, name)  # report a mistyped name before importing the queue's libraries
 
-    from lightning_tfm.queue.rows import hide, show
+    from lightning_tfm.queue.studies import hide, show
 
     if action == "hide":
         apart = hide(root, name, row, options["storage"])

@@ -98,7 +98,7 @@ EVERY = 5.0
 
 def refresh(name: str, root: Path) -> None:
     """Bring a search's trials.json up to date with its storage; a copy without one is shown as it is."""
-    from lightning_tfm.queue.searches.results import report
+    from lightning_tfm.queue.search_results import report
     from lightning_tfm.study.search import Search
     from lightning_tfm.study.study_file import folder_of, load_as
 

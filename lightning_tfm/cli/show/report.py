@@ -89,7 +89,7 @@ def _make(name: str, root: Path, reference: str | None) -> "Report | SearchRepor
         from lightning_tfm.report.study_report import make
 
         return make(name, root, reference)
-    from lightning_tfm.queue.searches.results import trials_and_importances
+    from lightning_tfm.queue.search_results import trials_and_importances
     from lightning_tfm.queue.studies import open_queue
     from lightning_tfm.report.searches import search_report
 

@@ -46,8 +46,8 @@ def carry_out(
 
 def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[CellState] | None, bool]":
     from lightning_tfm.queue.launch import work
-    from lightning_tfm.queue.searches.results import report
-    from lightning_tfm.queue.searches.sampling import warmup_line
+    from lightning_tfm.queue.sampling import warmup_line
+    from lightning_tfm.queue.search_results import report
     from lightning_tfm.queue.studies import has_queue, open_queue
     from lightning_tfm.report.searches.search_report import make
 

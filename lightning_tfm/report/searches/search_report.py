@@ -1,6 +1,6 @@
 """A search from its records: trials, what mattered, the best; as page, Markdown, CSV or JSON.
 
-Reads study.json, trials.json and importance.json of the study's folder (queue/searches/results.py writes them) and the
+Reads study.json, trials.json and importance.json of the study's folder (queue/search_results.py writes them) and the
 validations of its runs, where they are here. A pure function of them: the same records give the same bytes.
 """
 

@@ -3,30 +3,12 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.outcome import EXIT_CODES, Ending, exit_code_of_body
 from lightning_tfm.runs.process.forking import exit_on_signals, let_come
 from lightning_tfm.runs.record import Progress, read_small
-from lightning_tfm.study.cell import Cell
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a study does with a run: train the cell and write result.json through `attempt`."""
-
-    cell: Cell
-    attempt: Attempt
-    threads: int
-    """CPU threads of each process; 0: as the hardware options say"""
-    slot: int
-    """0, 1, … on this machine: workers that run at once have different slots"""
-
-    @property
-    def folder(self) -> RunFolder:
-        return self.attempt.folder
 
 
 def become_run(folder: RunFolder) -> None:

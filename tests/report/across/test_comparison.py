@@ -12,7 +12,7 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import MINUS
-from lightning_tfm.queue.rows import hide
+from lightning_tfm.queue.studies import hide
 from lightning_tfm.report.across.comparison import changes_between, compare, difference_of
 from lightning_tfm.report.across.long_table import check_same_texts, interval, long_table, metrics_of, why_incomparable
 from lightning_tfm.report.render.every_format import render

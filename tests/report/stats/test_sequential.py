@@ -12,7 +12,7 @@ from lightning_tfm.queue import rounds
 from lightning_tfm.queue.launch import MORE
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.storages.backends import find_storage
+from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.report import sequential
 from lightning_tfm.report.sequential import evidence_over_looks, futile_rows, next_course, open_rows
 from lightning_tfm.report.stats.evidence import Evidence

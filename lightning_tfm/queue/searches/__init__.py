@@ -1,1 +1,0 @@
-"""Searches on the queue: samplers, pruners, results."""

@@ -1,1 +1,0 @@
-"""Where a queue lives: Optuna's journal file, or a database."""
