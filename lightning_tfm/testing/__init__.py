@@ -6,12 +6,15 @@ class TestMine(SchemeSuite):
     scheme = "my_module.MyScheme"
 """
 
-from lightning_tfm.testing.attention import AttentionSuite
 from lightning_tfm.testing.corpus import CorpusSuite
-from lightning_tfm.testing.feed_forward import FeedForwardSuite, NormSuite
-from lightning_tfm.testing.layer import LayerSuite
-from lightning_tfm.testing.schedule import ScheduleSuite
-from lightning_tfm.testing.scheme import SchemeSuite
+from lightning_tfm.testing.parts import (
+    AttentionSuite,
+    FeedForwardSuite,
+    LayerSuite,
+    NormSuite,
+    ScheduleSuite,
+    SchemeSuite,
+)
 
 __all__ = [
     "AttentionSuite",

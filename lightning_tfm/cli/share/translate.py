@@ -36,7 +36,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if not 1 <= options["n_best"] <= experiment.evaluation.beam:
         raise UserError(f"--n_best={options['n_best']}: from 1 to evaluation.beam={experiment.evaluation.beam}")
 
-    from lightning_tfm.inference.translate import open_trained, translate
+    from lightning_tfm.inference.load import open_trained, translate
 
     with ExitStack() as stack:
         source, target = _open(options, stack)
