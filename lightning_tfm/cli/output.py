@@ -16,7 +16,7 @@ from lightning_tfm.plural_words import plural
 
 if TYPE_CHECKING:
     from lightning_tfm.report.render.every_format import Document
-    from lightning_tfm.report.searches.search_report import SearchReport
+    from lightning_tfm.report.search_report import SearchReport
     from lightning_tfm.report.study_report import Report
     from lightning_tfm.report.tables.paper_table import Layout
     from lightning_tfm.study.study import Study

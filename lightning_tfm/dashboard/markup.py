@@ -14,7 +14,7 @@ from markupsafe import Markup
 import lightning_tfm.report
 from lightning_tfm.dashboard.chart import KEYED
 from lightning_tfm.report.pages.shared import templates
-from lightning_tfm.report.searches.search_summary import objective_name
+from lightning_tfm.report.search_summary import objective_name
 from lightning_tfm.watch.time_left import duration
 
 NOTHING = "–"

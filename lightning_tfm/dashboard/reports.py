@@ -135,7 +135,7 @@ class Reports:
         from lightning_tfm.queue.search_results import trials_and_importances
         from lightning_tfm.queue.storage import JOURNAL
         from lightning_tfm.queue.studies import open_queue
-        from lightning_tfm.report.searches import search_report
+        from lightning_tfm.report import search_report
 
         folder = folder_of(self._root, study.name)
         try:

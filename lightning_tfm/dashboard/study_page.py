@@ -16,7 +16,7 @@ from lightning_tfm.dashboard.run_page import experiment_of
 from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
-from lightning_tfm.report.searches.search_summary import field_name, objective_name
+from lightning_tfm.report.search_summary import field_name, objective_name
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, own_name, value_of
 from lightning_tfm.study.user_classes import earlier_words

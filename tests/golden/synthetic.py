@@ -15,12 +15,12 @@ import numpy as np
 from lightning_tfm.atomic_io import to_json
 from lightning_tfm.config import Experiment, Miniature, evaluation_hash
 from lightning_tfm.data.sources.length_buckets import LongText
+from lightning_tfm.report import search_report
 from lightning_tfm.report.across.comparison import compare
 from lightning_tfm.report.across.meta_analysis import meta_analysis
 from lightning_tfm.report.across.scaling import scaling_study
 from lightning_tfm.report.build_summary import tabulate
 from lightning_tfm.report.render.every_format import render
-from lightning_tfm.report.searches import search_report
 from lightning_tfm.report.study_report import make, render_table, table_without_tests
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.runs.evaluation import by_length

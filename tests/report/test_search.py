@@ -12,9 +12,9 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
+from lightning_tfm.report import search_figures, search_report
 from lightning_tfm.report.pages.provenance import beside
-from lightning_tfm.report.searches import figures, search_report
-from lightning_tfm.report.searches.search_report import make
+from lightning_tfm.report.search_report import make
 from lightning_tfm.study.trials import best
 from tests.helpers.studies import BASE, write_search
 from tests.report.pages.test_page import HOSTILE, Parser
@@ -39,12 +39,12 @@ def test_every_finished_trial_is_in_every_picture_and_no_other(root):
     report = make("found", root).summary
     done = [t.trial for t in report.trials if t.state == "finished"]
     assert 20 < len(done) < 40
-    lines = figures.parallel(report, "dev/ppl")
+    lines = search_figures.parallel(report, "dev/ppl")
     assert sorted(re.findall(r'class="series \w+" data-trial="(t\d+)"', lines)) == done
     number = {t.trial: i for i, t in enumerate(report.trials)}
     for picture in (
-        figures.search_course(report, "dev/ppl", number),
-        figures.trade_off(report, "dev/ppl", "parameters"),
+        search_figures.search_course(report, "dev/ppl", number),
+        search_figures.trade_off(report, "dev/ppl", "parameters"),
     ):
         assert re.findall(r'class="point (?!stopped)\w+" data-trial="(t\d+)"', picture) == done
 
@@ -66,14 +66,16 @@ def test_trials_that_were_stopped_are_hollow_at_their_last_value(root):
     number = {t.trial: i for i, t in enumerate(report.trials)}
     for curve, where in ([(60, 6.0)], "inside"), ([(60, 900.0)], "at the edge"):
         ended = [replace(t, curve=curve) if t.trial in early else t for t in report.trials]
-        picture = figures.search_course(replace(report, trials=ended), "dev/ppl", number)
+        picture = search_figures.search_course(replace(report, trials=ended), "dev/ppl", number)
         marks = re.findall(
             r'class="point stopped" data-trial="(t\d+)"><circle cx="[\d.]+" cy="([\d.]+)"[^>]*hollow', picture
         )
         assert [name for name, _ in marks] == early
         assert all((float(y) > 50) == (where == "inside") for _, y in marks), where
-        assert "stopped" not in figures.search_course(report, "parameters", number), "it has no last value of that"
-    assert re.findall(r'class="stopped" data-trial="(t\d+)"', figures.parallel(report, "dev/ppl")) == early
+        assert "stopped" not in search_figures.search_course(report, "parameters", number), (
+            "it has no last value of that"
+        )
+    assert re.findall(r'class="stopped" data-trial="(t\d+)"', search_figures.parallel(report, "dev/ppl")) == early
 
 
 def test_every_curve_that_is_here_is_drawn_from_the_frame_on_and_stopped_ones_end_hollow(root):
@@ -82,7 +84,7 @@ def test_every_curve_that_is_here_is_drawn_from_the_frame_on_and_stopped_ones_en
     early = {t.trial for t in report.trials if t.state != "finished"} & here
     high = [replace(t, curve=[(20, 19.5), (40, 10.0)]) if t.curve else t for t in report.trials]
     for of, above in ((report.trials, False), (high, True)):
-        wide = figures.learning_curves(replace(report, trials=of), "dev/ppl").split("on-phones")[0]
+        wide = search_figures.learning_curves(replace(report, trials=of), "dev/ppl").split("on-phones")[0]
         drawn = re.findall(r'class="series ([\w ]+)" data-trial="(t\d+)"><polyline points="[\d.]+,([\d.]+)', wide)
         assert {name for _, name, _ in drawn} == here
         assert {name for class_, name, _ in drawn if "stopped" in class_} == early
@@ -126,7 +128,7 @@ def test_the_lead_says_the_best_trial_with_its_values_then_its_gain(root):
 
 def test_marks_lie_where_their_values_are(root):
     report = make("found", root).summary
-    picture = figures.trade_off(report, "dev/ppl", "parameters")
+    picture = search_figures.trade_off(report, "dev/ppl", "parameters")
     marks = re.findall(r'data-trial="(t\d+)"><circle cx="([\d.]+)" cy="([\d.]+)"', picture)
     trials = {t.trial: t for t in report.trials}
     across = sorted(marks, key=lambda m: float(m[1]))
@@ -134,7 +136,7 @@ def test_marks_lie_where_their_values_are(root):
     for aim, names in (("dev/ppl", across), ("parameters", down)):
         values = [trials[name].values[aim] for name, *_ in names]
         assert len(values) > 20 and all(b > 0.98 * a for a, b in pairwise(values)), "to a tenth of a pixel"
-    axis = figures.Coordinate(report.space[2], 0.0, 300.0)
+    axis = search_figures.Coordinate(report.space[2], 0.0, 300.0)
     assert [axis(v) for v in (2, 4, 6)] == [50, 150, 250]
 
 

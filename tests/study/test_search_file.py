@@ -15,7 +15,7 @@ from lightning_tfm.config import Experiment, Miniature, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.sampling import draw
 from lightning_tfm.queue.search_results import report
-from lightning_tfm.report.searches.search_report import make
+from lightning_tfm.report.search_report import make
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study_file import load, save
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid, read_search

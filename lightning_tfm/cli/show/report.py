@@ -22,7 +22,7 @@ NEEDS = {"port": "serve", "as": "figures"}
 APART = {"serve": ("to", "format", "figures"), "figures": ("to", "format")}
 
 if TYPE_CHECKING:
-    from lightning_tfm.report.searches.search_report import SearchReport
+    from lightning_tfm.report.search_report import SearchReport
     from lightning_tfm.report.study_report import Report
 
 
@@ -91,7 +91,7 @@ def _make(name: str, root: Path, reference: str | None) -> "Report | SearchRepor
         return make(name, root, reference)
     from lightning_tfm.queue.search_results import trials_and_importances
     from lightning_tfm.queue.studies import open_queue
-    from lightning_tfm.report.searches import search_report
+    from lightning_tfm.report import search_report
 
     try:  # as its storage has it now; a copy without one is shown as it is
         records = trials_and_importances(study, open_queue(root, name, say=lambda text: None))

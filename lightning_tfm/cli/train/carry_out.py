@@ -49,7 +49,7 @@ def _search(search: Search, root: Path, resources: Resources) -> "tuple[list[Cel
     from lightning_tfm.queue.sampling import warmup_line
     from lightning_tfm.queue.search_results import report
     from lightning_tfm.queue.studies import has_queue, open_queue
-    from lightning_tfm.report.searches.search_report import make
+    from lightning_tfm.report.search_report import make
 
     if has_queue(root, search.name, resources.storage):
         if line := warmup_line(search, open_queue(root, search.name, resources.storage)):

@@ -7,7 +7,6 @@ from lightning_tfm.metrics import METRICS, PRINTED, Metric
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.analyses import compute_multiplier, head_ablation, training_setup
 from lightning_tfm.report.analyses.architecture import architectures
-from lightning_tfm.report.analyses.attention import attention
 from lightning_tfm.report.analyses.catalog import findings
 from lightning_tfm.report.analyses.quality import strip
 from lightning_tfm.report.blocks import Section
@@ -17,7 +16,7 @@ from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.pages.document import render
 from lightning_tfm.report.pages.provenance import Link, nowhere
-from lightning_tfm.report.pages.translations import translations
+from lightning_tfm.report.pages.sentences import attention, translations
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary, SummaryRow, nll_metrics
 from lightning_tfm.report.tables import columns, main_table

@@ -16,14 +16,14 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.plural_words import MINUS
 from lightning_tfm.report import archive
-from lightning_tfm.report.analyses import architecture, attention, head_ablation, layer_table, softmax
+from lightning_tfm.report.analyses import architecture, head_ablation, layer_table, softmax
 from lightning_tfm.report.analyses.quality import quality
 from lightning_tfm.report.charts.chart import SHORT, SLIM, Axis, Chart, Point, Series, below, draw
 from lightning_tfm.report.charts.curves import POINTS, curves, falls, thin_steps
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.charts.svg import Scale, figure, label, standalone_column, standalone_svg, tag, tick_text
-from lightning_tfm.report.pages import shared, translations
+from lightning_tfm.report.pages import sentences, shared
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.study_report import make
 from lightning_tfm.report.tables.columns import FACTS
@@ -179,13 +179,13 @@ def attended(made):
 
 
 def test_weights_are_packed_exact_to_a_63rd(attended):
-    found = attention.attention(attended)
+    found = sentences.attention(attended)
     assert found["sentences"] == [{"source": ["a", "b"], "target_in": ["<s>", "c"]}] and found["left_out"] == 0
     assert [(run["row"], run["seed"]) for run in found["runs"]] == [
         (name, seed) for name in ("base", "A-h1", "A-h4") for seed in (1, 2)
     ]
     first = found["runs"][0]["sentences"][0]["encoder"][0]
-    weights = [attention.ALPHABET.index(c) / 63 for c in first["heads"][0]]
+    weights = [sentences.ALPHABET.index(c) / 63 for c in first["heads"][0]]
     assert weights == pytest.approx([1, 0, 0.3, 0.7], abs=0.5 / 63)
     entropy = -(0.3 * math.log2(0.3) + 0.7 * math.log2(0.7)) / 2
     assert first["bits"] == [round(entropy, 2), 0.5]
@@ -193,15 +193,15 @@ def test_weights_are_packed_exact_to_a_63rd(attended):
 
 def test_a_page_takes_no_more_attention_than_it_can_hold(attended):
     size = 3 * 2 * 4  # kinds, heads, weights
-    found = attention.attention(attended, most=4 * size)
+    found = sentences.attention(attended, most=4 * size)
     assert [(run["row"], run["seed"]) for run in found["runs"]] == [("base", 1), ("base", 2), ("A-h1", 1), ("A-h4", 1)]
     assert found["left_out"] == 2, "the first seed of every row before any second, base before the others"
 
 
 def test_the_same_sentences_of_every_row(made):
     cells = make("made", made.root).cells
-    found = translations.translations(cells)
-    assert 8 <= len(found) <= translations.CONTESTED + translations.SPREAD
+    found = sentences.translations(cells)
+    assert 8 <= len(found) <= sentences.CONTESTED + sentences.SPREAD
     for sentence in found:
         assert [t.row for t in sentence.rows] == list(all_rows())[:10]
         assert sentence.reference == cells.references[sentence.line - 1]
@@ -210,7 +210,7 @@ def test_the_same_sentences_of_every_row(made):
     for sentence in found:
         said = " ".join(words for words, _ in sentence.rows[1].parts)
         assert said == " ".join(lines[sentence.line - 1].split())
-    assert translations.translations(replace(cells, references=[])) == []
+    assert sentences.translations(replace(cells, references=[])) == []
 
 
 def test_words_that_the_reference_has_not_there_are_marked():

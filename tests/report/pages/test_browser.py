@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from lightning_tfm.report import archive
-from lightning_tfm.report.searches import search_report as search
+from lightning_tfm.report import search_report as search
 from lightning_tfm.report.study_report import make
 from lightning_tfm.study.rows import all_rows
 from tests.helpers.browser import axe_violations, in_page

@@ -15,13 +15,13 @@ from typing import Any
 from lightning_tfm.atomic_io import to_csv
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
+from lightning_tfm.report import search_figures
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.report.pages.document import render
 from lightning_tfm.report.pages.provenance import Link, nowhere
 from lightning_tfm.report.pages.shared import four_digits
 from lightning_tfm.report.render.markdown import to_markdown
-from lightning_tfm.report.searches import figures
-from lightning_tfm.report.searches.search_summary import SearchSummary, field_name, objective_name
+from lightning_tfm.report.search_summary import SearchSummary, field_name, objective_name
 from lightning_tfm.report.serialize import rounded, to_json
 from lightning_tfm.report.tables.paper_table import LAYOUT, Layout
 from lightning_tfm.runs.folder import RunFolder
@@ -178,11 +178,11 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         *((field_name(name), name, "m" * (i > 0)) for i, name in enumerate(set_)),
         *((objective_name(aim), aim, "") for aim in aims),
     ]
-    importance = {record.objective: (record, figures.importance(record)) for record in report.importance}
-    courses = [(aim, figures.search_course(report, aim, number), importance.get(aim)) for aim in aims]
-    against = [figures.trade_off(report, a, b) for a, b in combinations(aims, 2)]
+    importance = {record.objective: (record, search_figures.importance(record)) for record in report.importance}
+    courses = [(aim, search_figures.search_course(report, aim, number), importance.get(aim)) for aim in aims]
+    against = [search_figures.trade_off(report, a, b) for a, b in combinations(aims, 2)]
     parallel = [
-        (aim, {t.trial: t.trial for t in report.with_values(aim)}, figures.parallel(report, aim)) for aim in aims
+        (aim, {t.trial: t.trial for t in report.with_values(aim)}, search_figures.parallel(report, aim)) for aim in aims
     ]
     return render(
         "search.html",
@@ -195,10 +195,10 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         heads=[*heads, ("steps", "", "m"), ("note", "", "w m")],
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],
-        said=figures.trial_text,
+        said=search_figures.trial_text,
         in_words=objective_name,
         links={t.trial: link(t.run) for t in report.trials},
-        training=figures.learning_curves(report, aims[0]),
+        training=search_figures.learning_curves(report, aims[0]),
         curved={t.trial: t.trial for t in report.trials if t.curve},
         axes=[*((field_name(name), name) for name in names)],
         courses=[course for course in courses if any(course[1:])],
@@ -232,7 +232,11 @@ def _trials_left_out(report: SearchSummary, trials: int) -> str:
 def _sentence(report: SearchSummary, gain: str) -> str:
     name, _, more = gain.partition(": ")
     best = next((t for t in report.trials if t.trial == name and name in report.best), None)
-    return f"{gain[:1].upper()}{gain[1:]}." if best is None else f"Best is {figures.trial_text(best)}. Gain: {more}."
+    return (
+        f"{gain[:1].upper()}{gain[1:]}."
+        if best is None
+        else f"Best is {search_figures.trial_text(best)}. Gain: {more}."
+    )
 
 
 def _most_important(report: SearchSummary) -> list[str]:

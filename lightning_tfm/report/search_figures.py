@@ -13,7 +13,7 @@ from lightning_tfm.report.charts.curves import POINTS, falls, thin_steps
 from lightning_tfm.report.charts.panels import short_name
 from lightning_tfm.report.charts.svg import Scale, bottom_axis, figure, label, points, tag, tick_text
 from lightning_tfm.report.pages.shared import four_digits
-from lightning_tfm.report.searches.search_summary import SearchSummary, field_name, objective_name
+from lightning_tfm.report.search_summary import SearchSummary, field_name, objective_name
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.trials import Importance, Trial
 

@@ -1,1 +1,0 @@
-"""A search's report."""
