@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.inference.find import experiment_of, find_trained
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.inference.weight_records import with_pieces
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.report.study_report import make
 from lightning_tfm.report.tables import main_table
-from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.folder import RunFolder, experiment_of, find_trained
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.rescored import read_under_evaluation, without_other_test
 from lightning_tfm.study.rows import find_row

@@ -7,7 +7,7 @@ from pathlib import Path
 from lightning_tfm.config import Evaluation, Experiment, evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import ADDED, METRICS
-from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.folder import RunFolder, experiment_of
 from lightning_tfm.runs.record import Measure, Missing, Score, read_score, to_plain
 from lightning_tfm.sums import DamagedFile, check_files, with_checksum
 
@@ -59,7 +59,6 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
     """
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.data.sources.length_buckets import LongText, check_reach
-    from lightning_tfm.inference.find import experiment_of
     from lightning_tfm.inference.load import Trained
     from lightning_tfm.runs.evaluation import score_split
 

@@ -2,32 +2,47 @@
 
 `<run>/report/calibration.json`, `attention.json`, `softmax.json` and `positions.json` are records like any other; the
 report only reads them.
+
+How far softmaxes are saturated, and whether gradients still pass them (footnote 4 of the paper): one over n >= 2 keys
+with weights p has the Jacobian J = diag(p) - p p^T, and counts as saturated where trace J = Σ p (1 - p) < SATURATED:
+about where one weight is above 0.99. Its entropy is divided by ln n, so that 1 is uniform. The gradient is dL/ds at the
+scores s, L the summed nll of the references; "passes saturated ones" is their share of Σ |dL/ds| over all softmaxes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from lightning_tfm.atomic_io import to_json, write_atomic
-from lightning_tfm.data.batch import make_batch
+from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.token_store import Split
-from lightning_tfm.inference.attention_hooks import Look, Place, attention_places, watch_attention
-from lightning_tfm.inference.find import experiment_of
+from lightning_tfm.inference.attention_hooks import KINDS, Look, Place, attention_places, some_lines, watch_attention
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.inference.schemes import schemes
-from lightning_tfm.inference.softmax import softmaxes
-from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.model.layer_types import RestrictedSelfAttention
+from lightning_tfm.model.positions import EmbeddingScheme, NoPositions, RotationScheme
+from lightning_tfm.model.transformer import SequenceModel
+from lightning_tfm.runs.folder import RunFolder, experiment_of
 from lightning_tfm.special_tokens import EOS
 from lightning_tfm.sums import with_checksum
+from lightning_tfm.training.module import TransformerModule
 
 BINS = 15
 """of equal width, as in Guo et al. 2017"""
 LENGTHS = (6, 10, 15)
 """source pieces of the sentences whose attention is shown, or pieces where there is no source: the first of the dev
 text nearest to each"""
+LINES = 100
+"""sentence pairs of the dev text, over which softmaxes are counted and biases averaged"""
+SATURATED = 0.02
+COUNTS = ("softmaxes", "entropy", "saturated", "gradient", "gradient_saturated")
+"""sums over softmaxes, of each head: how many, entropy / ln n, saturated ones, Σ |dL/ds| of all, of saturated ones"""
+POSITIONS, CHANNELS = 48, 64
+"""recorded at most; of more channels every second, third, …"""
 
 
 def collect_run(folder: RunFolder, dev: str, what: Sequence[str]) -> None:
@@ -105,6 +120,152 @@ def weights(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[st
         parts = {"encoder": whole[..., :S, :S], "decoder": whole[..., S:, S:], "cross": whole[..., S:, :S]}
         by_kind = {kind: part.tolist() for kind, part in parts.items()}
     return by_kind
+
+
+# --- softmaxes ---
+
+
+def softmaxes(trained: Trained, split: Split) -> dict[str, Any]:
+    """Of the trained weights, and of those that this run began with: start, end -> kind -> [layer][head][COUNTS]."""
+    e = trained.module.experiment
+    begun = TransformerModule(e, trained.prepared.tokenizer.V).eval()
+    batches = some_lines(split, LINES)
+    states = {"start": begun.transformer, "end": trained.module.transformer}
+    return {
+        "schema": 1,
+        "split": "dev",
+        "lines": len(batches),
+        "threshold": SATURATED,
+        "counts": list(COUNTS),
+        **{when: measure_softmax(model, batches) for when, model in states.items()},
+    }
+
+
+def measure_softmax(transformer: SequenceModel, batches: list[Batch]) -> dict[str, list]:
+    """kind -> [layer][head][COUNTS]. Left out are restricted self-attention, whose blocks hold queries that are
+    none, and what mixes other than by one softmax."""
+    watched = [
+        place
+        for place in attention_places(transformer)
+        if place.module.mix is None and not isinstance(place.module, RestrictedSelfAttention)
+    ]
+    total = {(place.kind, place.layer): torch.zeros(place.module.h, len(COUNTS)).double() for place in watched}
+    looks: list[tuple[Place, Look]] = []
+
+    def keep(place: Place, look: Look) -> None:
+        assert look.scores is not None
+        look.scores.retain_grad()
+        looks.append((place, look))
+
+    with watch_attention(watched, keep):
+        for batch in batches:
+            logits_BTW = transformer(batch.source_BS, batch.target_in_BT)
+            F.cross_entropy(logits_BTW.flatten(0, 1), batch.target_out_BT.flatten(), reduction="sum").backward()
+            for place, look in looks:
+                assert look.scores is not None and look.scores.grad is not None
+                T, S = look.weights.shape[2:]
+                keys_T = torch.full((T,), S) if look.mask is None else look.mask.expand(1, 1, T, S)[0, 0].sum(-1)
+                weights_HTS = look.weights.detach()[0]
+                total[place.kind, place.layer] += count_saturation(weights_HTS, look.scores.grad[0], keys_T.double())
+            looks.clear()
+            transformer.zero_grad()
+    heads: dict[str, list] = {kind: [] for kind in KINDS}
+    for (kind, _), sums in total.items():
+        heads[kind].append([[float(f"{x:.7g}") for x in head] for head in sums.tolist()])
+    return heads
+
+
+def count_saturation(p_HTS: Tensor, gradient_HTS: Tensor, keys_T: Tensor) -> Tensor:
+    """[H, COUNTS] of one sentence; queries that see only one key are left out. `keys_T`: how many each sees."""
+    p, g = p_HTS.double(), gradient_HTS.double().abs().sum(-1)
+    several = keys_T > 1
+    entropy = -torch.xlogy(p, p).sum(-1)[:, several] / keys_T[several].log()
+    flat = ((p * (1 - p)).sum(-1) < SATURATED)[:, several]
+    g = g[:, several]
+    sums = [torch.ones_like(g), entropy, flat.double(), g, g * flat]
+    return torch.stack([x.sum(1) for x in sums], 1)
+
+
+# --- what a positional scheme does, as numbers: of the trained weights, and of any user-defined class ---
+
+
+def schemes(trained: Trained, split: Split) -> dict[str, Any]:
+    """`stacks`: encoder, decoder -> `kind`, `values`, of every `step`-th channel; empty if positions are not encoded.
+
+    embedding: [position][channel], what is added to embeddings; rotation: [channel][distance], the product of a unit
+    vector turned by that distance with itself; bias: [layer and head][distance], the mean of what is added to scores,
+    over the queries of the dev text, from `first` on; None where no query had such a key.
+    """
+    transformer = trained.module.transformer
+    with torch.no_grad():
+        stacks = _embeddings(transformer) or _rotations(transformer) or _biases(transformer, some_lines(split, LINES))
+    return {"schema": 1, "positions": transformer.config.positions, "stacks": stacks}
+
+
+def _embeddings(transformer: SequenceModel) -> dict[str, Any]:
+    named = {"encoder": transformer.encoder_positions, "decoder": transformer.decoder_positions}
+    length = min(POSITIONS, transformer.max_length)
+    width = transformer.config.d_model
+    step = -(-width // CHANNELS)
+    blank = torch.zeros(1, length, width)
+    return {
+        stack: {"kind": "embedding", "step": step, "values": _round(scheme.embed(blank, 1.0, 0)[0, :, ::step])}
+        for stack, scheme in named.items()
+        if isinstance(scheme, EmbeddingScheme) and not isinstance(scheme, NoPositions)
+    }
+
+
+def _rotations(transformer: SequenceModel) -> dict[str, Any]:
+    curves = {}
+    for kind, layer, module in attention_places(transformer):
+        scheme = getattr(module, "scheme", None)
+        if layer == 0 and isinstance(scheme, RotationScheme):
+            unit_KHTK = torch.eye(transformer.config.d_k)[:, None, None].expand(-1, 1, POSITIONS, -1)
+            turned_KTK = scheme.rotate(unit_KHTK, 0)[:, 0]
+            curves[kind] = {"kind": "rotation", "values": _round((turned_KTK * turned_KTK[:, :1]).sum(-1))}
+    return curves
+
+
+def _biases(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, Any]:
+    """Mean over queries, of each layer and head, by distance."""
+    size = 2 * POSITIONS + 1
+    sums: dict[tuple[str, int], np.ndarray] = {}
+    counts = {kind: np.zeros(size) for kind in ("encoder", "decoder")}
+
+    def add(place: Place, look: Look) -> None:
+        if look.bias is None:
+            return
+        T, S = look.weights.shape[2:]
+        apart_TS = np.arange(S) - np.arange(T)[:, None]
+        near = abs(apart_TS) <= POSITIONS
+        near &= True if look.mask is None else look.mask.expand(1, 1, T, S)[0, 0].numpy()
+        where = apart_TS[near] + POSITIONS
+        total = sums.setdefault((place.kind, place.layer), np.zeros((place.module.h, size)))
+        for h, one_TS in enumerate(look.bias.expand(1, place.module.h, T, S)[0].double().numpy()):
+            total[h] += np.bincount(where, one_TS[near], size)
+        if place.layer == 0:
+            counts[place.kind] += np.bincount(where, minlength=size)
+
+    inside = [place for place in attention_places(transformer) if place.kind != "cross"]
+    with watch_attention(inside, add):
+        for batch in batches:
+            transformer(batch.source_BS, batch.target_in_BT)
+    curves = {}
+    for kind, count in counts.items():
+        if count.any():
+            reached = np.flatnonzero(count)
+            span = slice(reached[0], reached[-1] + 1)
+            heads = np.concatenate([total for (stack, _), total in sorted(sums.items()) if stack == kind])[:, span]
+            with np.errstate(invalid="ignore"):
+                values = heads / count[span]
+            first = int(reached[0]) - POSITIONS
+            curves[kind] = {"kind": "bias", "first": first, "values": _round(torch.from_numpy(values))}
+    return curves
+
+
+def _round(values: Tensor) -> list[list[float | None]]:
+    """Four digits, None for what is not a number."""
+    return [[None if x != x else float(f"{x:.4g}") for x in row] for row in values.tolist()]
 
 
 MAKERS: dict[str, Callable[[Trained, Split], dict[str, Any]]] = {

@@ -15,17 +15,14 @@ from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.attention_hooks import attention_places, some_lines, watch_attention
 from lightning_tfm.inference.export import load_exported, to_ctranslate2, to_safetensors, unlike_ctranslate2
-from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.head_ablation import without
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.inference.schemes import schemes
-from lightning_tfm.inference.softmax import COUNTS, count_saturation, measure_softmax
-from lightning_tfm.inference.weight_records import weights
+from lightning_tfm.inference.weight_records import COUNTS, count_saturation, measure_softmax, schemes, weights
 from lightning_tfm.model.beam_search import beam_search
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.positions import sinusoids
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.folder import RunFolder, experiment_of
 from tests.helpers.tiny import experiment, in_child, train, write_corpus
 
 SQUARE = {"model__d_k": 8, "model__d_v": 8}

@@ -18,10 +18,9 @@ from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
-from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.report.records import FilledCell, collect_cells, read_cells, with_sentences
-from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.folder import RunFolder, experiment_of
 from lightning_tfm.runs.record import Missing
 from lightning_tfm.runs.weights import average_weights, last
 from lightning_tfm.study.cell import Cell

@@ -13,10 +13,9 @@ import torch
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.report.records import read_columns
-from lightning_tfm.runs.folder import find_run, run_folders
+from lightning_tfm.runs.folder import experiment_of, find_run, run_folders
 from lightning_tfm.runs.record import RunRecord, from_plain, read_record, to_plain
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.schema import Flaw

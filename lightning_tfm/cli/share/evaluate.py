@@ -10,7 +10,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference.rescore import score_set
 from lightning_tfm.metrics import METRICS, OF_TEXT, in_print
 from lightning_tfm.plural_words import plural
-from lightning_tfm.runs.folder import RunFolder, run_folders
+from lightning_tfm.runs.folder import RunFolder, experiment_of, find_trained, run_folders
 from lightning_tfm.runs.process.threads import check_cores
 from lightning_tfm.runs.record import Measure
 from lightning_tfm.study.command import with_out
@@ -107,8 +107,6 @@ def find(
     if run is None:
         check_not_defaults(settings.base, verb)
         return (*_by_configuration(settings), settings)
-
-    from lightning_tfm.inference.find import experiment_of, find_trained
 
     if (settings.out / "studies" / run / "study.json").is_file() and not any(
         path.name.startswith(run) for path in run_folders(settings.out)

@@ -8,7 +8,7 @@ from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.cli.output import write_to
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.folder import RunFolder, experiment_of, find_trained
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import file_of, load_as
@@ -61,8 +61,6 @@ def _run_folder(name: str, root: Path) -> RunFolder:
         if finished is None:
             raise UserError(f"study '{name}': no run of {base.name} is finished")
         return finished
-    from lightning_tfm.inference.find import find_trained
-
     return find_trained(name, root)
 
 
@@ -70,7 +68,6 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
     import torch
 
     from lightning_tfm.inference import head_ablation
-    from lightning_tfm.inference.find import experiment_of
     from lightning_tfm.inference.load import Trained
     from lightning_tfm.report.analyses import head_ablation as pages
     from lightning_tfm.report.charts.svg import standalone_column

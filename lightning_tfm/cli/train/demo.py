@@ -14,7 +14,7 @@ from lightning_tfm.cli.train.sweep import table_from
 from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.queue.worker_options import remember
-from lightning_tfm.runs.folder import RunFolder
+from lightning_tfm.runs.folder import RunFolder, experiment_of
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import find_row
 from lightning_tfm.study.study import Ablation
@@ -94,7 +94,6 @@ def _demo(out: str, began: float) -> int:
 
 def _show(study: Ablation, cell: "Cell", root: Path) -> str:
     """Print what the run learned and three translations of dev sentences; the shortest of these sentences."""
-    from lightning_tfm.inference.find import experiment_of
     from lightning_tfm.inference.load import Trained
 
     folder = RunFolder(root, cell.training_hash)

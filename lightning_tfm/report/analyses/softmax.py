@@ -70,7 +70,7 @@ class SoftmaxSummary:
 
 
 def find(cells: Cells, report: Summary) -> SoftmaxSummary | None:
-    """None where nothing was collected (inference/softmax.py says what is counted)."""
+    """None where nothing was collected (inference/weight_records.py says what is counted)."""
     rows: list[SoftmaxRow] = []
     facts: tuple[float, int] | None = None
     for row in cells.study.rows:
