@@ -52,7 +52,6 @@ class Claim:
     """A cell that this process works on."""
 
     trial_id: int
-    number: int
     cell: Cell
     attempt: int
     """1 for the first try of the cell"""
@@ -164,7 +163,7 @@ class Queue:
                     # the name first: a RUNNING trial always says whose death to watch for
                     self._storage.set_trial_user_attr(key, "owner", asdict(me()))
                     if self._storage.set_trial_state_values(key, state=TrialState.RUNNING):
-                        return Claim(key, trial.number, cell, trial.user_attrs["attempt"])
+                        return Claim(key, cell, trial.user_attrs["attempt"])
         return None
 
     def begin(self, propose: Callable[[int, int], "Cell | str"]) -> Claim | None:
@@ -187,7 +186,7 @@ class Queue:
                     run = {"run": attributes.pop("run")}  # the last one: by it others know that a trial is whole
                     for name, value in (attributes | run).items():
                         self._storage.set_trial_user_attr(key, name, value)
-                    return Claim(key, number, cell, 1)
+                    return Claim(key, cell, 1)
                 self._storage.set_trial_user_attr(key, "reason", why := cell)
                 # a sampler learns nothing from a repeat, but learns a limit from what is above it
                 ended = TrialState.FAIL if isinstance(why, Duplicate) else TrialState.PRUNED

@@ -119,9 +119,7 @@ def hide(root: Path, name: str, row: str, storage: str = "") -> str:
         queue.hide(row)
     shutil.rmtree(folder / "cells" / row, ignore_errors=True)
     _rename_tuned(folder, row, apart)
-    study = amend(root, name, lambda study: _ablation(study).hiding(row))
-    if queue is not None and queue.note_of("definition") is not None:
-        queue.note("definition", study.to_plain())
+    _redefine(queue, amend(root, name, lambda study: _ablation(study).hiding(row)))
     return apart
 
 
@@ -140,10 +138,14 @@ def show(root: Path, name: str, row: str, storage: str = "") -> str:
     for seed in study.seeds:
         if RunFolder(root, (cell := study.cell(back, seed)).training_hash).finished():
             link(folder, cell)
-    queue = open_queue(root, name, storage, write=True) if has_queue(root, name, storage) else None
+    _redefine(open_queue(root, name, storage, write=True) if has_queue(root, name, storage) else None, study)
+    return back.name
+
+
+def _redefine(queue: Queue | None, study: Study) -> None:
+    """Where the storage holds the study's definition, let it hold this one."""
     if queue is not None and queue.note_of("definition") is not None:
         queue.note("definition", study.to_plain())
-    return back.name
 
 
 def _ablation(study: Study) -> Ablation:

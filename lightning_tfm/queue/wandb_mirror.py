@@ -20,7 +20,7 @@ from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED, numbers
 from lightning_tfm.runs.folder import RunFolder, read_json
-from lightning_tfm.runs.process.forking import children, fork, let_come
+from lightning_tfm.runs.process.forking import children, fork, let_come, print_into
 from lightning_tfm.runs.record import CURVES, RunRecord, read_record, to_plain
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.cell import Cell
@@ -37,8 +37,7 @@ SUMMARISED = (*(f"{METRICS[name].key} difference {what}" for name in PRINTED for
 """columns of the verdicts that the summary also has, as ROW/COLUMN"""
 Mode = Literal["offline", "online"]
 Verdicts = tuple[list[str], list[list[str | int | float | None]], Mapping[str, str]]
-"""heads, rows, and name -> HTML of what is shown beside the table"""
-"""columns and rows (report/tables/main_table.py)"""
+"""heads and rows (report/tables/main_table.py), and name -> HTML of what is shown beside the table"""
 LOOK = 1.0
 """seconds between two checks of the records"""
 PATIENCE = 60.0
@@ -241,10 +240,7 @@ def _in_process(mirror: Mirror, send: Callable[[], None]) -> int:
     """Body of a process that sends, in its own group, with its output in mirror.log; returns the exit code."""
     let_come()
     os.setpgid(0, 0)
-    mirror.folder.mkdir(parents=True, exist_ok=True)
-    log = os.open(mirror.folder / "mirror.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    for stream in (1, 2):
-        os.dup2(log, stream)
+    print_into(mirror.folder / "mirror.log")
     try:
         send()
         return 0

@@ -76,7 +76,7 @@ def test_what_nobody_works_on_any_more_is_interrupted(tmp_path: Path, capsys) ->
     save(ablation("s"), tmp_path)
     queue = Queue("s", find_storage("", folder))
     queue.enqueue(cells)
-    in_child(lambda: Queue("s", find_storage("", folder)).claim().number)
+    in_child(lambda: Queue("s", find_storage("", folder)).claim().attempt)
     far = queue.claim()
     queue.mark(far, "owner", FAR)
     run = RunFolder(tmp_path, far.cell.training_hash)

@@ -1,23 +1,19 @@
 """One attempt at a run: claim its folder, train, record in words and in the exit code how it ended."""
 
-import os
 import sys
 from collections.abc import Callable
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.outcome import EXIT_CODES, Ending, exit_code_of_body
-from lightning_tfm.runs.process.forking import exit_on_signals, let_come
+from lightning_tfm.runs.process.forking import exit_on_signals, let_come, print_into
 from lightning_tfm.runs.record import Progress, read_small
 
 
 def become_run(folder: RunFolder) -> None:
     """What a process forked for a run does once: stop on signals, print into the run's log."""
     exit_on_signals()
-    folder.path.mkdir(parents=True, exist_ok=True)
-    log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    for stream in (1, 2):
-        os.dup2(log, stream)
+    print_into(folder.log)
     # fresh objects: those of the launcher draw on a terminal
     sys.stdout = open(1, "w", buffering=1, closefd=False)
     sys.stderr = open(2, "w", buffering=1, closefd=False)

@@ -111,6 +111,14 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
+def print_into(log: Path) -> None:
+    """Let this process and its children write to the end of a file what they print."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    end = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    for stream in (1, 2):
+        os.dup2(end, stream)
+
+
 def adopt_orphans(yes: bool) -> None:
     """Make this process the parent of its descendants' orphans, so that it can reap them (prctl(2))."""
     if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(yes)) != 0:
