@@ -107,7 +107,7 @@ def test_pdftex_takes_it(made, report, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["norm", "parsing", "layers", "modern", "miniature-8-epochs", "r2-builtin"])
 def test_published_studies_fit_the_page(name, tmp_path):
-    """A grid with its effects, seven metrics, long fields and words, the paper’s numbers beside ours, wide intervals."""
+    """A grid with its effects, seven metrics, long fields and words, the paper's numbers beside ours, wide ends."""
     study, _, _ = archive.unpack(ROOT / f"experiments/results/{name}/records.tar.xz", tmp_path)
     summary = make(study, tmp_path).summary
     tables = [paper_latex(summary, Layout(tests=tests)) for tests in TESTS]
