@@ -137,6 +137,8 @@ def take(browser: Browser, address: str, shot: Shot) -> None:
     )
     answer = page.goto(address, wait_until="load")
     assert answer is not None and answer.ok, f"{address}: {answer and answer.status}"
+    if page.locator("#forest").count():
+        page.locator("#forest svg").first.wait_for()  # its verdicts take seconds
     page.wait_for_timeout(1500)  # for what the page draws by itself
     path = (RECORDS.parent if shot.section else SCREENS) / f"{shot.name}.png"
     if shot.section:
