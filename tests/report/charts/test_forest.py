@@ -192,6 +192,18 @@ def test_the_legend_s_ring_has_the_colour_of_the_rows_that_it_stands_for():
         assert len(rings) > 1 and set(rings) == {"open"}
 
 
+@pytest.mark.parametrize("draw", [wide, narrow])
+def test_the_interval_of_an_estimate_beyond_the_axis_hides_no_mark(draw):
+    far = Line("no dropout", [Entry(319.0, 294.0, 345.0, published=35.0), None])
+    picture = ElementTree.fromstring(draw(replace(FOREST, lines=[far, *LINES])))
+    (row,) = [g for g in picture.iter("g") if g.get("data-row") == "no dropout"]
+    (diamond,) = [path for path in row.iter("path") if path.get("class") == "paper"]
+    (words,) = [text for text in row.iter("text") if text.text == "[+294, +345 %]"]
+    left = float(re.match(r"M([\d.]+)", diamond.get("d"))[1])
+    assert words.get("text-anchor") == "end" and float(words.get("x")) < left
+    assert not [box for box in row.iter("rect") if box.get("class") == "soft-band"], "all of it is beyond"
+
+
 def test_an_interval_in_words_is_not_written_over_its_band():
     far = replace(LINES[0], entries=[replace(LINES[0].entries[0], estimate=9e3, lower=-5.0, upper=9e4), None])
     picture = str(narrow(replace(FOREST, lines=[far, *LINES[1:]])))
