@@ -4,6 +4,7 @@ Reads result.json, scores/<evaluation>/<split>.* and metrics.jsonl of each run, 
 record that does not belong in its cell is left out with the reason; nothing is ever averaged over such cells.
 """
 
+import json
 import math
 import sys
 from collections import Counter as Votes
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +31,7 @@ from lightning_tfm.study.rows import Row, differences
 from lightning_tfm.study.sequential import Course, read_looks
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import folder_of
-from lightning_tfm.sums import DamagedFile, check_files
+from lightning_tfm.sums import DamagedFile, check_files, intact
 from lightning_tfm.watch.run_state import Curve, RunState
 
 Key = tuple[str, int]
@@ -117,6 +119,20 @@ class FilledCell:
         """What is tested."""
         return METRICS[metric].transform(self.score(METRICS[metric]))
 
+    def collected(self, name: str) -> Any:
+        """What `report --collect` wrote into the run's folder, or None. Raises DamagedFile."""
+        path = self.folder / "report" / f"{name}.json"
+        try:
+            record = json.loads(path.read_bytes())
+            wrong = None if intact(record) else "its checksum does not match"
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            wrong = str(error)
+        if wrong:
+            raise DamagedFile(f"{path}: damaged ({wrong}): remove it; report --collect makes it again")
+        return record
+
 
 @dataclass(frozen=True)
 class Cells:
@@ -203,6 +219,11 @@ class Cells:
     def of(self, row: str) -> list[FilledCell]:
         """A row's cells, in the order of seeds."""
         return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
+
+    def collected(self, name: str) -> dict[str, list[Any]]:
+        """Row -> what was collected of its runs, of the rows that have any. Raises DamagedFile."""
+        records = {row.name: [cell.collected(name) for cell in self.of(row.name)] for row in self.study.rows}
+        return {row: there for row, every in records.items() if (there := [record for record in every if record])}
 
 
 def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:

@@ -7,7 +7,6 @@ from typing import Any
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, columns
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.panels import BASE, Panel, panels
-from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Analysis, Summary
 from lightning_tfm.report.tables.columns import name_cell, row_labels
@@ -17,8 +16,7 @@ Collected = dict[str, list[dict[str, Any]]]
 
 
 def find(cells: Cells, report: Summary) -> Collected | None:
-    records = {r.name: [provenance.collected(cell, "calibration") for cell in cells.of(r.name)] for r in report.rows}
-    return {name: seeds for name, every in records.items() if (seeds := [record for record in every if record])} or None
+    return cells.collected("calibration") or None
 
 
 def sections(records: Collected, report: Summary) -> list[Section]:

@@ -9,7 +9,6 @@ from lightning_tfm.metrics import chief
 from lightning_tfm.plural_words import interval, signed
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.charts.grid import grid
-from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Analysis, Summary
 
@@ -26,7 +25,7 @@ def find(cells: Cells, report: Summary) -> list[Block] | None:
     blocks: list[Block] = []
     for row in cells.study.rows:
         for cell in cells.of(row.name):
-            heads, beams = (provenance.collected(cell, name) for name in ("heads", "beams"))
+            heads, beams = map(cell.collected, ("heads", "beams"))
             title = f"{row.name}, seed {cell.seed}"
             if heads:
                 pictures = [(picture, f"{kind}; orange: worse without it.") for kind, picture in head_pictures(heads)]

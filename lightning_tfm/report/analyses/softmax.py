@@ -9,7 +9,6 @@ import numpy as np
 
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
 from lightning_tfm.report.charts.chart import SMALL, Axis, Chart, Point, Series, draw
-from lightning_tfm.report.pages import provenance
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Analysis, Spread, Summary
 from lightning_tfm.report.tables.columns import name_cell, row_labels
@@ -73,11 +72,9 @@ def find(cells: Cells, report: Summary) -> SoftmaxSummary | None:
     """None where nothing was collected (inference/weight_records.py says what is counted)."""
     rows: list[SoftmaxRow] = []
     facts: tuple[float, int] | None = None
-    for row in cells.study.rows:
-        records = [r for cell in cells.of(row.name) if (r := provenance.collected(cell, "softmax"))]
-        if not records:
-            continue
-        facts = (records[0]["threshold"], records[0]["lines"])
+    by_name = {row.name: row for row in cells.study.rows}
+    for name, records in cells.collected("softmax").items():
+        row, facts = by_name[name], (records[0]["threshold"], records[0]["lines"])
         model = cells.study.exact(row).model
         alone = set(row.change) <= {"model.scores", "model.d_k"}
         for when in MOMENTS:

@@ -1,10 +1,8 @@
 """Where every cell comes from, and where its translations differ most from those of base, or another reference."""
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +10,6 @@ from lightning_tfm.metrics import BLEU, in_words
 from lightning_tfm.report.pages.shared import excerpt
 from lightning_tfm.report.records import Cells, FilledCell, read_lines
 from lightning_tfm.runs.record import Segment
-from lightning_tfm.sums import DamagedFile, intact
 
 Link = Callable[[Path], str]
 """a run's folder -> its address as seen from the page, empty where it has none"""
@@ -128,20 +125,6 @@ def quality(runs: list[FilledCell]) -> np.ndarray:
         brevity = np.exp(np.minimum(0, 1 - counts[:, 1] / np.maximum(counts[:, 0], 1)))
         total += brevity * np.exp(np.log(np.maximum(correct, 1e-3) / np.maximum(proposed, 1)).mean(1))
     return total / len(runs)
-
-
-def collected(cell: FilledCell, name: str) -> Any:
-    """What `report --collect` wrote into the run's folder, or None. Raises DamagedFile."""
-    path = cell.folder / "report" / f"{name}.json"
-    try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise DamagedFile(f"{path}: damaged ({error}): remove it; report --collect makes it again") from None
-    if not intact(found):
-        raise DamagedFile(f"{path}: damaged (its checksum does not match): remove it; report --collect makes it again")
-    return found
 
 
 def nowhere(run: Path) -> str:

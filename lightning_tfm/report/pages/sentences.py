@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_tfm.report.pages.provenance import collected, quality, translated
+from lightning_tfm.report.pages.provenance import quality, translated
 from lightning_tfm.report.pages.shared import Parts, compared, excerpt
 from lightning_tfm.report.records import Cells, FilledCell
 
@@ -91,7 +91,7 @@ def attention(cells: Cells, most: int = WEIGHTS) -> dict[str, Any]:
     used, left_out = 0, 0
     called = {row.name: row.label or row.name for row in cells.study.rows}
     for cell in _by_seed(cells):
-        record = collected(cell, "attention")
+        record = cell.collected("attention")
         if not record:
             continue
         shown = [_sentence(sentence, sentences) for sentence in record["sentences"]]
