@@ -107,7 +107,7 @@ def narrow(forest: Forest, titled: bool = False) -> Markup:
             own += label(4, y + 14 + face.line * j, part, class_="haloed")
         at = y + 14 + face.line * (len(name) - 1)
         colour = label(face.width - 4, at, axis.number(entry.estimate), "end", "sure strong haloed")
-        colour += label(face.width - 18 - numbers, at, entry.sure, "end", "sure haloed") if f.tested else ""
+        colour += label(face.width - 12 - numbers, at, entry.sure, "end", "sure haloed") if f.tested else ""
         colour += _entry(entry, axis, scale, at + 13, face.mark)
         own += tag("g", colour, class_=entry.style)
         body += tag("g", own, class_="forest-row", data_row=line.row, data_tip="\n".join(tip(line, f)))
@@ -135,7 +135,7 @@ def _with_margin(ends: tuple[float, float]) -> tuple[float, float]:
 
 def _beside(line: Line, sure: str, numbers: float, face: Face) -> list[str]:
     """A name in lines, the last of them empty where number and verdict leave it no room."""
-    if face.letter * (len(line.name) + len(sure) + 3) + numbers <= face.width:
+    if 4 + face.letter * (len(line.name) + len(sure)) + 12 + numbers <= face.width:
         return [line.name]
     return [*textwrap.wrap(line.name, int(face.width / face.letter)), ""]
 
