@@ -19,6 +19,7 @@ from lightning_tfm.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+    from pydantic_core import SchemaValidator
 
 Kind = TypeVar("Kind")
 Number = Annotated[int, Gt(-(10**300)), Lt(10**300)] | Annotated[float, Gt(-1e300), Lt(1e300)]
@@ -107,15 +108,17 @@ EXPECTED = {
 """pydantic's type of an error -> what was expected; one that is not listed keeps pydantic's words"""
 
 
-def make_from(kind: type[Kind], plain: Any, text: bytes = b"", at: str = "") -> Kind:
+def make_from(kind: type[Kind], plain: Any, at: str = "", parsed: bool = False) -> Kind:
     """`plain` as a `kind`, a dataclass of Schema. Raises Flaw naming key, value and the nearest valid key.
 
-    `text`: the same as JSON, where it is already at hand; `at`: the key that leads to it.
+    `at`: the key that leads to it; `parsed`: it was read from JSON, so that all in it is as JSON has it.
     """
     from pydantic import ValidationError  # here, as just importing it takes longer than most of --help
 
-    try:  # as JSON, since for Python objects the strict rules want dataclasses instead of dicts
-        return cast(Kind, _adapter(cast(Any, kind)).validate_json(text or json.dumps(plain, default=str)))
+    try:
+        if parsed:
+            return cast(Kind, _of_parsed(cast(Any, kind)).validate_python(plain))
+        return cast(Kind, _adapter(cast(Any, kind)).validate_json(json.dumps(plain, default=str)))
     except ValidationError as error:
         flaws = error.errors(include_url=False)
     # a misspelt key is also missing; where a fraction is allowed, "not a whole number" says less
@@ -138,9 +141,9 @@ def read_kept(
         raise UserError(f"{path}: not {what} ({error})") from error
 
 
-def as_json(value: Kept) -> bytes:
-    """What `made` reads, without the fields that hold their defaults."""
-    return _adapter(cast(Any, type(value))).dump_json(value, exclude_defaults=True)
+def as_json(value: Kept, without: str) -> bytes:
+    """Its fields but one, without those that hold their defaults."""
+    return _adapter(cast(Any, type(value))).dump_json(value, exclude_defaults=True, exclude={without})
 
 
 @cache
@@ -148,6 +151,22 @@ def _adapter(kind: Any) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
+
+
+@cache
+def _of_parsed(kind: Any) -> "SchemaValidator":
+    """For Python objects the strict rules want dataclasses instead of dicts: here only their fields are strict."""
+    from pydantic_core import SchemaValidator
+
+    def with_dicts(schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [with_dicts(part) for part in schema]
+        if not isinstance(schema, dict):
+            return schema
+        own = {"strict": False} if schema.get("type") == "dataclass" else {}
+        return {key: with_dicts(part) for key, part in schema.items()} | own
+
+    return SchemaValidator(with_dicts(_adapter(kind).core_schema))
 
 
 def _in_our_words(kind: Any, plain: Any, flaw: Mapping[str, Any], at: str) -> Flaw:

@@ -126,7 +126,7 @@ class Board:
         if self._seen.version == 0:
             return
         with self._lock:
-            kept = self._runs.finished_runs
+            kept = self._runs.kept
         self._memory.save(kept)
 
     @property

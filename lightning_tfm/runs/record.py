@@ -353,7 +353,7 @@ Small = TypeVar("Small", Progress, Outcome, Called, Claimed)
 
 def read_small(kind: type[Small], path: Path) -> Small | None:
     """A record of the run folder that is not result.json; None where there is none. Raises ValueError."""
-    record = _read(path, lambda plain, text: _of_file(kind, plain, text))
+    record = _read(path, lambda plain: _of_file(kind, plain))
     if isinstance(record, Missing) and record.damaged:
         raise ValueError(record.reason)
     return None if isinstance(record, Missing) else record
@@ -364,7 +364,7 @@ def read_score(path: Path) -> Score | Missing:
 
     Without a checksum it is damaged, unless the run is of a version that wrote none: so its result.json says.
     """
-    score = _read(path, lambda plain, text: _of_file(Score, _check_translated(_score_with_measures(plain, path))))
+    score = _read(path, lambda plain: _of_file(Score, _check_translated(_score_with_measures(plain, path))))
     if isinstance(score, Score) and score.run not in ("", path.parents[2].name):
         return Missing(f"{path.name} is the score of run {score.run}", damaged=True)
     return score
@@ -406,7 +406,7 @@ def segments(plain: list[dict[str, Any]]) -> list[Segment]:
     return [_of_file(Segment, segment) for segment in plain]
 
 
-def from_plain(plain: Any, text: bytes = b"") -> RunRecord | Missing:
+def from_plain(plain: Any) -> RunRecord | Missing:
     """The record in the content of a result.json. Raises ValueError naming what is wrong."""
     status = plain.get("status") if isinstance(plain, dict) else None
     if status is None:
@@ -416,9 +416,9 @@ def from_plain(plain: Any, text: bytes = b"") -> RunRecord | Missing:
     scores = plain.get("scores")
     for name, score in scores.items() if isinstance(scores, dict) else ():
         _check_translated(score, f"scores.{name}.")
-    if isinstance(scores, dict) and (b"_signature" in text or not text):
-        plain, text = plain | {"scores": {name: _with_measures(score_of) for name, score_of in scores.items()}}, b""
-    return _of_file(RunRecord, plain, text)
+    if isinstance(scores, dict):
+        plain = plain | {"scores": {name: _with_measures(score_of) for name, score_of in scores.items()}}
+    return _of_file(RunRecord, plain)
 
 
 def _read(path: Path, make: Any) -> Any:
@@ -428,7 +428,7 @@ def _read(path: Path, make: Any) -> Any:
         if not intact(plain):
             wrong = "does not match" if KEY in plain else "is missing"
             return Missing(f"its record is damaged: its checksum {wrong}", damaged=True)
-        return make(plain, text)
+        return make(plain)
     except FileNotFoundError:
         return Missing("there is none")
     except json.JSONDecodeError as error:
@@ -448,11 +448,11 @@ def _parse_json(text: bytes) -> Any:
         return json.loads(text)  # which says where
 
 
-def _of_file(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
-    """Raises Flaw. `text`: the whole file, where it holds nothing else; it is read faster."""
+def _of_file(kind: type[Kind], plain: Any) -> Kind:
+    """Raises Flaw."""
     with suppress(Flaw):  # a null that means a default
-        return make_from(kind, plain, text)
-    return make_from(kind, _without_nulls(plain))
+        return make_from(kind, plain, parsed=True)
+    return make_from(kind, _without_nulls(plain), parsed=True)
 
 
 def _without_nulls(plain: Any) -> Any:

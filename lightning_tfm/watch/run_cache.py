@@ -4,17 +4,20 @@ Also in the reader's own file, outside the results, so that its next start reads
 """
 
 import hashlib
+import math
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json, to_json
+
 import lightning_tfm
 from lightning_tfm.atomic_io import replacing
-from lightning_tfm.runs.record import Called, Machine, Parameters, RunRecord, Texts
-from lightning_tfm.schema import Flaw, Kept, as_json, make_from
+from lightning_tfm.runs.record import Called, Machine, Measure, Parameters, RunRecord, Score, Seconds, Texts
+from lightning_tfm.schema import INFINITE, Kept, as_json
 
 READERS = ("watch/run_cache.py", "watch/run_state.py", "runs/record.py", "runs/divergence.py")
 """files of the package that decide what is kept: what other versions of these wrote is read again"""
@@ -24,40 +27,6 @@ NONE: dict[str, Any] = {}
 DROPPED: dict[str, Any] = {"identity": NONE, "versions": NONE, "files": NONE, "inexact": [], "ran": []}
 DROPPED |= {"train_seconds": None, "git": None}
 """of a record, what only its run's own page shows"""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished(Kept):
-    """A finished run, as its files were when their stamps were `mark`: a line of the file."""
-
-    mark: str
-    record: RunRecord
-    called: Called | None = None
-    words: str = ""
-    """what is wrong with its curve, or how the training diverged"""
-    diverged: bool = False
-    damaged: int = 0
-    """lines that were left out"""
-    curve: tuple[tuple[float, float], ...] = ()
-    """(step, dev perplexity), thinned"""
-    loss: float | None = None
-    """the last finite one, per target token"""
-    best_ppl: float | None = None
-    """the lowest finite one"""
-    sections: list[int] = field(default_factory=list)
-    """in the file the sections of its experiment, by their places in the head"""
-
-
-OF_CURVE = ("words", "diverged", "damaged", "curve", "loss", "best_ppl")
-"""fields that say what its curve does, in run_state.RunState, too"""
-
-
-@dataclass(frozen=True)
-class Head(Kept):
-    """The first line of the file."""
-
-    made_by: str
-    sections: list[tuple[str, dict[str, Any]]]
 
 
 def cache_file(root: Path) -> Path:
@@ -73,46 +42,47 @@ class Memory:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        self._known: dict[str, Finished] = {}
+        self._known: dict[str, tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]] = {}
+        """mark of a run's files -> its record, what it was called, and what its curve says, as JSON has them"""
         self._shared: dict[Hashable, Any] = {}
         self._fresh = False
 
     def load(self) -> None:
         """Read the file, if there is one."""
-        with suppress(OSError, Flaw):
-            if self._file is not None:
-                self._load(self._file)
+        with suppress(OSError):
+            signature, _, content = self._file.read_bytes().partition(b"\n") if self._file else (b"", b"", b"")
+            if signature == _signature(content):
+                parts, runs, records = (from_json(line) for line in content.split(b"\n"))
+                sections = [(name, self._section(name, section)) for name, section in parts]
+                for (mark, places, called, curve), record in zip(runs, records, strict=True):
+                    record["experiment"] = dict(sections[place] for place in places)
+                    self._known[mark] = record, called, curve
 
-    def _load(self, file: Path) -> None:
-        with file.open("rb") as lines:
-            head = make_from(Head, None, next(lines, b"{}"))
-            if head.made_by != _made_by():
-                return
-            sections = [(name, self._section(name, section)) for name, section in head.sections]
-            for line in lines:
-                run = make_from(Finished, None, line)
-                self._slim(run.record, dict(sections[place] for place in run.sections))
-                _set_in_place(run, sections=[])
-                self._known[run.record.training_hash[:16]] = run
+    def recall(self, mark: str) -> dict[str, Any] | None:
+        """What `save` was given of the finished run whose files have this mark; once."""
+        if mark not in self._known:
+            return None
+        plain, called, curve = self._known.pop(mark)
+        host, dev = (plain.get(part, {}).get(name, "") for part, name in (("hardware", "host"), ("data", "dev")))
+        own = {"scores": {name: self._score(score) for name, score in plain["scores"].items()}}
+        own |= {"seconds": Seconds(**plain["seconds"])} | _slim_parts(host, dev, plain["parameters"]["total"])
+        curve["curve"] = tuple(map(tuple, curve["curve"]))
+        return {"record": RunRecord(**plain | own), "called": called and Called(**called), "curve": curve}
 
-    def recall(self, name: str, mark: str) -> Finished | None:
-        """A finished run, if its files are those of then; once."""
-        entry = self._known.pop(name, None)
-        return entry if entry is not None and entry.mark == mark else None
+    def _score(self, plain: dict[str, Any]) -> Score:
+        plain["measures"] = {name: Measure(**measure) for name, measure in plain.get("measures", {}).items()}
+        plain["ppl"] = math.inf if plain["ppl"] == INFINITE else plain["ppl"]
+        plain["evaluation_hash"] = self._once(plain["evaluation_hash"], plain["evaluation_hash"])
+        return Score(**plain, files=NONE)
 
     def slim(self, record: RunRecord, experiment: dict[str, Any]) -> RunRecord:
         """A record, and what its run trained, without what only a run's own page shows."""
         self._fresh = True
-        return self._slim(record, self.experiment(experiment))
-
-    def _slim(self, record: RunRecord, experiment: dict[str, Any]) -> RunRecord:
-        host, total = record.hardware.host, record.parameters.total
         for score in record.scores.values():
             signature, evaluation = (self._once(text, text) for text in (score.signature, score.evaluation_hash))
             _set_in_place(score, signature=signature, evaluation_hash=evaluation, by_length=None, files=NONE)
-        _set_in_place(record, experiment=experiment, hardware=self._once(host, Machine(host=host)))
-        _set_in_place(record, data=self._once(("dev", record.data.dev), Texts(dev=record.data.dev)))
-        _set_in_place(record, parameters=self._once(total, Parameters(total=total)), **DROPPED)
+        parts = _slim_parts(record.hardware.host, record.data.dev, record.parameters.total)
+        _set_in_place(record, experiment=self.experiment(experiment), **parts)
         return record
 
     def experiment(self, plain: dict[str, Any]) -> dict[str, Any]:
@@ -127,22 +97,37 @@ class Memory:
     def _once(self, key: Hashable, value: Any) -> Any:
         return self._shared.setdefault(key, value)
 
-    def save(self, runs: Sequence[Finished]) -> None:
-        """Write these to the file, if any of them were read since it was. Raises OSError."""
+    def save(self, runs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write these to the file, by the marks of their files, if any were read since it was. Raises OSError.
+
+        Of each its `record`, what it was `called`, and what its `curve` says.
+        """
         if self._file is None or not self._fresh:
             return
         sections: dict[int, tuple[str, dict[str, Any]]] = {}
-        for run in runs:
-            sections |= {id(section): (name, section) for name, section in run.record.experiment.items()}
+        for run in runs.values():
+            sections |= {id(section): (name, section) for name, section in run["record"].experiment.items()}
         places = {key: place for place, key in enumerate(sections)}
+        lines = [
+            (mark, [places[id(section)] for section in run["record"].experiment.values()], run["called"], run["curve"])
+            for mark, run in runs.items()
+        ]
+        records = b",".join(as_json(run["record"], without="experiment") for run in runs.values())
+        content = b"\n".join((to_json(list(sections.values())), to_json(lines), b"[%b]" % records))
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with replacing(self._file) as file:
-            file.write(as_json(Head(_made_by(), list(sections.values()))) + b"\n")
-            for run in runs:
-                own = [places[id(section)] for section in run.record.experiment.values()]
-                line = replace(run, record=replace(run.record, experiment={}), sections=own)
-                file.write(as_json(line) + b"\n")
+            file.write(_signature(content) + b"\n" + content)
         self._fresh = False
+
+
+_machine = cache(lambda host: Machine(host=host))
+_texts = cache(lambda dev: Texts(dev=dev))
+_parameters = cache(lambda total: Parameters(total=total))
+
+
+def _slim_parts(host: str, dev: str, total: int) -> dict[str, Any]:
+    """Of a record, as they are kept: equal ones once."""
+    return DROPPED | {"hardware": _machine(host), "data": _texts(dev), "parameters": _parameters(total)}
 
 
 def _set_in_place(own: Kept, **values: Any) -> None:
@@ -151,6 +136,8 @@ def _set_in_place(own: Kept, **values: Any) -> None:
         object.__setattr__(own, name, value)
 
 
-def _made_by() -> str:
+def _signature(content: bytes) -> bytes:
+    """Of what this version keeps of runs."""
     package = Path(lightning_tfm.__file__).parent
-    return hashlib.sha256(b"".join((package / name).read_bytes() for name in READERS)).hexdigest()
+    made_by = b"".join((package / name).read_bytes() for name in READERS)
+    return hashlib.sha256(made_by + content).hexdigest().encode()

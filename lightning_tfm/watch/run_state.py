@@ -12,7 +12,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.metrics import METRICS, Metric, chief, numbers
 from lightning_tfm.runs.divergence import Divergence, Undefined, divergence_of
@@ -21,8 +21,10 @@ from lightning_tfm.schema import INFINITE
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.sums import DamagedFile, check_files
 from lightning_tfm.watch.file_cache import AttemptView, Lines, Stamp, read_attempts, read_object, stamp
-from lightning_tfm.watch.run_cache import OF_CURVE, Finished, Memory
 from lightning_tfm.watch.time_left import Left, Took
+
+if TYPE_CHECKING:
+    from lightning_tfm.watch.run_cache import Memory
 
 STATES = ("running", "waiting", "interrupted", "failed", "damaged", "stopped early", "finished")
 """in the order in which one wants to see them"""
@@ -38,6 +40,12 @@ NUMBERS = {int, float}
 """types of JSON's numbers"""
 Points = list[tuple[float, float]]
 """(step, value)"""
+OF_CURVE = ("words", "diverged", "damaged", "curve", "loss", "best_ppl")
+"""fields of RunState that say what a finished run's curve does"""
+DECIDING = ("", "/attempts", "/result.json")
+"""of a run's folder, what shows whether one that had ended is still as it was"""
+MORE = ("/metrics.jsonl", "/cell.json", "/experiment.json")
+"""what else a finished run is read from"""
 
 
 class Curve:
@@ -48,15 +56,15 @@ class Curve:
     fingerprint, where it is given.
     """
 
-    def __init__(self, path: Path, text: str = "") -> None:
-        self._file, self._text = Lines(path, _is_record), text
+    def __init__(self, path: Path | str, text: str = "") -> None:
+        self._file, self._text = Lines(path, _are_records), text
         self.wrong = ""
         """why nothing of a finished run's curve is read"""
 
     @classmethod
     def of(cls, folder: Path, record: RunRecord | None = None, text: str = "") -> "Curve":
         """Of the run in `folder`, at one look; for a finished one, with its record, only what the run wrote."""
-        curve = cls(folder / "metrics.jsonl", text)
+        curve = cls(f"{folder}/metrics.jsonl", text)
         try:
             check_files(folder, record.files if record else {})
         except (DamagedFile, OSError) as error:
@@ -117,10 +125,11 @@ class Curve:
 
     def summary(self, V: int | None) -> dict[str, Any]:
         """OF_CURVE, of a finished run."""
-        course = self.course(V)
+        lines = self.lines
+        course = divergence_of(lines, V)
         lost = isinstance(course, Divergence)
         words = self.words or (str(course) if lost else "")
-        losses = (line.get("loss") for line in reversed(self.lines))
+        losses = (line["loss"] for line in reversed(lines) if "loss" in line)
         loss = next((float(value) for value in losses if _is_number(value) and math.isfinite(value)), None)
         validated = self.every(DEV)
         best = min((value for _, value in validated), default=None)
@@ -149,17 +158,18 @@ def _is_number(value: Any) -> bool:
     return type(value) in NUMBERS
 
 
-def _is_record(line: dict[str, Any]) -> bool:
-    """Whether it has a whole step, and numbers where the program writes them; INFINITE becomes one."""
-    if not NUMBERS.issuperset(map(type, line.values())):
-        for key in CURVES:
-            value = line.get(key, 0)
-            if type(value) not in NUMBERS:
-                if value != INFINITE:
-                    return False
-                line[key] = math.inf
-    step = line.get("step", -1)
-    return type(step) is int and step >= 0
+def _are_records(lines: list[dict[str, Any]]) -> bool:
+    """Whether each has a whole step, and numbers where the program writes them; INFINITE becomes one."""
+    for line in lines:
+        if not NUMBERS.issuperset(map(type, line.values())):
+            for key in CURVES:
+                value = line.get(key, 0)
+                if type(value) not in NUMBERS:
+                    if value != INFINITE:
+                        return False
+                    line[key] = math.inf
+    steps = [line.get("step", -1) for line in lines]
+    return all(type(step) is int for step in steps) and min(steps) >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,11 +284,11 @@ class RunState:
 class Reader:
     """Follows one run's folder. Once it has ended, a look costs three calls of stat."""
 
-    def __init__(self, folder: Path | str, curves: bool = True, memory: Memory | None = None) -> None:
+    def __init__(self, folder: Path | str, curves: bool = True, memory: "Memory | None" = None) -> None:
         """Without `curves`, those of finished runs are not read. With a `memory`, no more is kept than it keeps."""
         self._path, self._curves, self._memory = str(folder), curves, memory
         self.name = self._path.rpartition("/")[2]
-        self._looked_at = [f"{folder}{part}" for part in ("", "/attempts", "/result.json")]
+        self._deciding = [f"{folder}{part}" for part in DECIDING]
         self._stamps: list[Stamp] = []
         self._settled = False
         self._curve: Curve | None = None
@@ -294,37 +304,33 @@ class Reader:
 
     def look(self) -> RunState:
         """The run as it is now."""
-        stamps = [stamp(path) for path in self._looked_at]
+        stamps = [stamp(path) for path in self._deciding]
         if self._state is None or not self._settled or stamps != self._stamps:
             self._stamps = stamps
-            self._mark = self._now() if self._memory else ""
-            state = self._state_from_memory() or self._read()
+            more = [stamp(f"{self._path}{part}") for part in MORE]
+            self._mark = blake2b(repr([self.name, stamps, more]).encode(), digest_size=8).hexdigest()
+            kept = self._memory.recall(self._mark) if self._memory and self._state is None else None
+            if kept is not None:
+                self._settled = True
+            state = self._read(named=more[1] is not None) if kept is None else recorded_state(self.name, **kept)
             self._state = self._state if state == self._state else state
         return self._state
 
     @property
-    def finished_run(self) -> Finished | None:
-        """What a Memory keeps of a finished run."""
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """What a Memory keeps of a finished run, by the mark of its files."""
         state = self._state
         if state is None or state.record is None:
-            return None
-        return Finished(self._mark, state.record, state.called, **{name: getattr(state, name) for name in OF_CURVE})
+            return {}
+        curve = {name: getattr(state, name) for name in OF_CURVE}
+        return {self._mark: {"record": state.record, "called": state.called, "curve": curve}}
 
-    def _state_from_memory(self) -> RunState | None:
-        entry = self._memory.recall(self.name, self._mark) if self._memory and self._state is None else None
-        if entry is None:
-            return None
-        self._settled = True
-        curve = {name: getattr(entry, name) for name in OF_CURVE}
-        return recorded_state(self.name, entry.record, curve, entry.called)
-
-    def _now(self) -> str:
-        """A mark of the files that a finished run is read from."""
-        more = [stamp(f"{self._path}/{name}") for name in ("metrics.jsonl", "cell.json", "experiment.json")]
-        return blake2b(repr([self._stamps, more]).encode(), digest_size=8).hexdigest()
-
-    def _read(self) -> RunState:
-        state, (called, wrong) = self._as_it_is(), _small(Called, self.folder / "cell.json")
+    def _read(self, named: bool) -> RunState:
+        """`named`: whether there is a file that says what it was last requested as."""
+        state = self._as_it_is()
+        if not named:
+            return state
+        called, wrong = _small(Called, self.folder / "cell.json")
         return replace(state, called=called, words=state.words or wrong) if called or wrong else state
 
     def _as_it_is(self) -> RunState:
@@ -453,7 +459,7 @@ def thin_points(points: Points, most: int = SPARK) -> tuple[tuple[float, float],
 class Runs:
     """The runs of a results folder, each read again if it may have changed; finished ones are kept."""
 
-    def __init__(self, root: Path, curves: bool = True, memory: Memory | None = None) -> None:
+    def __init__(self, root: Path, curves: bool = True, memory: "Memory | None" = None) -> None:
         """As Reader's."""
         self._root, self._curves, self._memory = root / "runs", curves, memory
         self._readers: dict[str, Reader] = {}
@@ -478,6 +484,6 @@ class Runs:
         return {name: self[name] for name in names}
 
     @property
-    def finished_runs(self) -> list[Finished]:
+    def kept(self) -> dict[str, dict[str, Any]]:
         """Finished runs, for Memory.save."""
-        return [state for reader in self._readers.values() if (state := reader.finished_run)]
+        return {mark: run for reader in self._readers.values() for mark, run in reader.kept.items()}

@@ -198,7 +198,8 @@ def test_a_damaged_file_or_another_version_s_is_as_none(made, tmp_path, read, co
     assert len(read) == 9 and seen.runs == Board(made.root, every=0).look().runs
     board.keep()
     whole = file.read_bytes()
-    for damaged in (whole[: len(whole) // 2], whole.replace(b'"mark":', b'"mrak":', 1), whole + b'{"mark": 3}\n'):
+    for damaged in (whole[: len(whole) // 2], whole.replace(b'"ppl":2', b'"ppl":3', 1), whole + b"\n"):
+        assert damaged != whole
         file.write_bytes(damaged)
         assert looked(made, file)[1].runs == seen.runs
 
@@ -229,14 +230,14 @@ def test_a_run_that_is_gone_leaves_the_file(made, tmp_path):
     file = tmp_path / "kept.jsonl"
     board, seen = looked(made, file)
     board.keep()
-    assert file.read_bytes().count(b'"mark"') == 6
+    assert file.read_bytes().count(b'"training_hash"') == 6
     gone = next(view.name for view in seen.runs.values() if view.state == "finished")
     os.rename(made.root / "runs" / gone, tmp_path / "elsewhere")
     made.run(replace(SMALL, training=replace(SMALL.training, seed=99)))
     board, seen = looked(made, file)
     board.keep()
     assert gone not in seen.runs and gone.encode() not in file.read_bytes()
-    assert file.read_bytes().count(b'"mark"') == 6 and file_of(made.root, "table").is_file()
+    assert file.read_bytes().count(b'"training_hash"') == 6 and file_of(made.root, "table").is_file()
 
 
 def test_the_dashboard_keeps_it_outside_the_results_and_says_where_it_cannot(made, monkeypatch, tmp_path, capsys):
@@ -246,7 +247,9 @@ def test_the_dashboard_keeps_it_outside_the_results_and_says_where_it_cannot(mad
     before = sorted(made.root.rglob("*"))
     assert main(["dashboard", "--out", str(made.root), "--port", "0"]) == 0
     (file,) = (tmp_path / "cache").rglob("*.jsonl")
-    assert file == run_cache.cache_file(made.root / ".." / "results") and file.read_bytes().count(b'"mark"') == 6
+    assert (
+        file == run_cache.cache_file(made.root / ".." / "results") and file.read_bytes().count(b'"training_hash"') == 6
+    )
     assert file.parent.stat().st_mode & 0o077 == 0 and sorted(made.root.rglob("*")) == before
     for thread in threading.enumerate():
         if "(read)" in thread.name:  # which writes the file, too
