@@ -76,8 +76,7 @@ def test_another_set_with_single_and_averaged_weights(run, text, capsys):
 
 @pytest.mark.long
 def test_files_of_any_length_in_order_on_several_processes(run, tmp_path, capsys, monkeypatch):
-    for module in ("load", "translate"):  # one process reads by the first, several by the second
-        monkeypatch.setattr(f"lightning_tfm.inference.{module}.BLOCK", 64)
+    monkeypatch.setattr("lightning_tfm.inference.load.BLOCK", 64)
     lines = [f"ka lo mi {'nu ' * (i % 9)}pe" if i % 7 else "" for i in range(150)]
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
     common = [str(run[0]), "--input", str(tmp_path / "in.txt"), "--evaluation.extra_len", "2", "--trainer.threads", "1"]
