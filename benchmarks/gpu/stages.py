@@ -237,7 +237,7 @@ def the_same_step_twice(place: Place) -> dict[str, Any]:
 
 
 def no_step_waits(place: Place) -> dict[str, Any]:
-    if not kernels.runs_on(place.device) or not place.gpu:
+    if not (place.gpu and kernels.runs_on(place.device)):
         return {"why": HERE + "no GPU beside Triton: masks drawn on the CPU are waited for"}
     work = small_work(place, precision="bfloat16")
 

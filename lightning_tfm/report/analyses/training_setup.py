@@ -78,7 +78,7 @@ def on_several_devices(regime: Regime, report: Summary) -> list[str]:
     if len(regime.devices) < 2:
         return []
     devices = listed([f"{plural(count, 'run')} on {device}" for device, count in regime.devices.items()])
-    return [f"trained on several devices, {devices}: their seconds do not compare, their scores differ by rounding"]
+    return [f"trained on several devices, {devices}: their seconds do not compare, and rounding moves scores"]
 
 
 ANALYSIS = Analysis(key="regime", find=find, notes=notes, brief=on_several_devices)
