@@ -31,7 +31,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[dev]'
 	touch $@
-	@echo 'Next: source $(VENV)/bin/activate, then lightning-tfm demo (half a minute) or make table3 (about ten minutes)'
+	@echo 'Next: source $(VENV)/bin/activate, then lightning-tfm demo (half a minute) or make table3 (some fifteen minutes)'
 
 wheel:
 	$(PYTHON) -m pip wheel --no-deps --wheel-dir dist .
