@@ -18,7 +18,7 @@ from lightning_tfm.data.batch import Step, make_batch
 from lightning_tfm.runs.environment import cpu_model
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
-from lightning_tfm.training.counters import Tally
+from lightning_tfm.training.counters import RunCounters
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
 
@@ -57,7 +57,7 @@ def main(rounds: int) -> None:
     hardware = Hardware(accelerator="cpu")
     prepare_process(hardware)
     turns = Turns(rounds, TransformerModule(experiment, V))
-    callback = RunCallback(EventSchedule(NEVER, 50, NEVER, NEVER), None, [], 0, "", Tally())
+    callback = RunCallback(EventSchedule(NEVER, 50, NEVER, NEVER), None, [], 0, "", RunCounters())
     make_trainer(experiment, hardware, [callback]).fit(TransformerModule(experiment, V), turns)
     bare, ours = (turns.times[name][1:] for name in ("bare", "ours"))
     print(f"{cpu_model()}, torch {torch.__version__}, {torch.get_num_threads()} threads, {rounds - 1} rounds")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import lightning_tfm as lt
-from lightning_tfm.model.attention import with_past
+from lightning_tfm.model.attention import with_causal_mask
 from lightning_tfm.model.attention_types import masked_softmax, scaled_scores
 from lightning_tfm.report.charts.grid import grid
 from lightning_tfm.report.charts.svg import standalone_svg
@@ -89,7 +89,7 @@ def draw(run: RunResults) -> None:
     with torch.no_grad():
         q, k, _ = layer.heads(inputs[0], 0)
         scores = scaled_scores(q, k)
-        weights = masked_softmax(scores, with_past(None, True, len(queries), len(queries), q.device))
+        weights = masked_softmax(scores, with_causal_mask(None, True, len(queries), len(queries), q.device))
     predicted = [*queries[1:], "</s>"]
     shown = {
         "scores": ("Scores, decoder, layer 1, head 3", scores[0, HEAD], queries, queries),

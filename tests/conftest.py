@@ -21,7 +21,7 @@ import pytest
 from sacrebleu import CHRF
 
 from lightning_tfm.corpus_metrics import Bleu, Chrf
-from lightning_tfm.runs.process.forking import fork, let_come
+from lightning_tfm.runs.process.forking import fork, unblock_signals
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.record import Claimed, RunRecord, Segment
 from lightning_tfm.schema import Flaw, make_from
@@ -120,7 +120,7 @@ class Forks:
         """Run `fn` in a child, which exits with 0, the code of SystemExit, or 1 after another exception."""
 
         def body() -> int:
-            let_come()
+            unblock_signals()
             try:
                 fn()
             except SystemExit as error:

@@ -18,7 +18,7 @@ from lightning_tfm.model.beam_search import beam_search
 from lightning_tfm.runs.process.threads import keep_freed_memory
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
-from lightning_tfm.training.counters import Tally
+from lightning_tfm.training.counters import RunCounters
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
 
@@ -54,7 +54,7 @@ def train(products: str = "torch") -> None:
     backend = select.backend(hardware, "float32", torch.device("cpu"))
     module = TransformerModule(experiment, sizes["V"], backend)
     events = EventSchedule(NEVER, hardware.log_every, NEVER, NEVER)
-    callback = RunCallback(events, None, [], 0, "", Tally())
+    callback = RunCallback(events, None, [], 0, "", RunCounters())
     trainer = make_trainer(experiment, hardware, [callback])
     steps = StepLoader(data.plan(), data.prepared.split(experiment.data.train), 0, 0, 1, 0)
     seat.say({"parameters": sum(p.numel() for p in module.parameters())})

@@ -9,7 +9,7 @@ from importlib import import_module
 from lightning_tfm.cli.terminal import without_utf_8
 from lightning_tfm.errors import UserError
 from lightning_tfm.gone import refuse
-from lightning_tfm.runs.process.threads import wait_quietly
+from lightning_tfm.runs.process.threads import set_idle_policy
 
 GROUPS = {
     "Train": {
@@ -61,7 +61,7 @@ VERBS = {verb: where for group in GROUPS.values() for verb, where in group.items
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `lightning-tfm` and return its exit code (runs/outcome.py: meanings)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    wait_quietly()
+    set_idle_policy()
     without_utf_8()
     try:
         return _main(arguments)

@@ -56,9 +56,9 @@ def attend(
     short = is_short(q_BHTK, S)
     if bias is None and allowed is None and not short:
         return scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, is_causal=causal)
-    allowed = with_past(allowed, causal, T, S, q_BHTK.device)
+    allowed = with_causal_mask(allowed, causal, T, S, q_BHTK.device)
     if short:
-        return attend_short(q_BHTK, k_BHSK, v_BHSV, allowed, bias)
+        return attention_short(q_BHTK, k_BHSK, v_BHSV, allowed, bias)
     if bias is None:
         mask = allowed
     else:
@@ -74,7 +74,9 @@ def is_short(q_BHTK: Tensor, S: int) -> bool:
     return exact and q_BHTK.shape[2] > 1 and S <= SHORT
 
 
-def attend_short(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
+def attention_short(
+    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, allowed: Tensor | None, bias: Tensor | None
+) -> Tensor:
     """`attend` of short sentences on a CPU, where torch's fused kernel is slower.
 
     The keys are filled up to VECTOR with some that no query sees.
@@ -93,7 +95,7 @@ def attend_short(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, allowed: Tensor
     return torch.bmm(score_BHTS.softmax(-1).flatten(0, 1), v).unflatten(0, q_BHTK.shape[:2])
 
 
-def with_past(allowed: Tensor | None, causal: bool, T: int, S: int, device: torch.device) -> Tensor | None:
+def with_causal_mask(allowed: Tensor | None, causal: bool, T: int, S: int, device: torch.device) -> Tensor | None:
     """`allowed`, and where `causal` no key after the query, counted from the last query and the last key."""
     if not causal or T == 1:
         return allowed
@@ -141,7 +143,7 @@ class Attention(nn.Module):
         watched = self.watch is not None
         if self.additive is None and self.mix is None and values is None and not (self.dropout.acts or watched):
             return attend(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias)
-        mask = with_past(allowed, causal, q_BHTK.shape[2], k_BHSK.shape[2], q_BHTK.device)
+        mask = with_causal_mask(allowed, causal, q_BHTK.shape[2], k_BHSK.shape[2], q_BHTK.device)
         if self.mix is not None:
             if self.watch is not None and self.mix.has_weights:
                 self.watch(None, self.mix.weights(q_BHTK, k_BHSK, mask, bias), mask, bias)

@@ -21,7 +21,7 @@ from lightning_tfm.model.transformer import EncoderLayer, Ids, SequenceModel, Tr
 from lightning_tfm.special_tokens import PAD
 
 
-class Joined:
+class ConcatenatedBatch:
     """The order of a batch's positions in one text. `most` is the longest that the positional scheme can hold: where
     the two padded sides are longer, the columns beyond the longest row are left out."""
 
@@ -75,7 +75,7 @@ class OneStack(SequenceModel):
         self.encoder_norm = nn.Identity()
 
     def hidden(self, source_BS: Tensor, target_BT: Tensor, allowed: Tensor | None) -> Tensor:
-        text = Joined(source_BS, target_BT, self.max_length)
+        text = ConcatenatedBatch(source_BS, target_BT, self.max_length)
         pieces_BLD = text.join(self.look_up(source_BS, True), self.look_up(target_BT, False))
         x_BLD = self.decoder_dropout(self.with_positions(pieces_BLD, self.decoder_positions))
         mask = None if self.config.stack == "causal" else text.prefix()
@@ -87,11 +87,11 @@ class OneStack(SequenceModel):
         return [self.decoder_dropout, *(r.dropout for o in self.decoder for r in (o.residual_1, o.residual_2))]
 
     def by_layer(self, batch: Ids, source: Iterable[Tensor], target: Iterable[Tensor]) -> list[Tensor]:
-        text = Joined(batch.source_BS, batch.target_in_BT, self.max_length)
+        text = ConcatenatedBatch(batch.source_BS, batch.target_in_BT, self.max_length)
         return [text.join(*pair) for pair in zip(source, target, strict=True)]
 
     def batch_mask(self, keep_BHTT: Tensor, batch: Ids) -> Tensor:
-        beyond = Joined(batch.source_BS, batch.target_in_BT, self.max_length).L - keep_BHTT.shape[-1]
+        beyond = ConcatenatedBatch(batch.source_BS, batch.target_in_BT, self.max_length).L - keep_BHTT.shape[-1]
         return F.pad(keep_BHTT, (0, beyond, 0, beyond))
 
 

@@ -29,10 +29,10 @@ from lightning_tfm.runs.process.forking import (
     STOP_SIGNALS,
     StopSignals,
     adopt_orphans,
+    block_signals,
     children,
     fork,
     set_threads,
-    signals_held_back,
 )
 from lightning_tfm.runs.record import Missing, RunRecord, read_record
 from lightning_tfm.runs.rescored import read_later, with_score
@@ -257,7 +257,7 @@ class Pool:
             self.view.say(f"{cell.row} seed {cell.seed}: starts over, since its checkpoints are on another machine")
         work.beat_at = work.watched_at = now = time.monotonic()
         work.sign = (_heartbeat(folder), now)
-        with signals_held_back():  # until it is among those that a signal is passed on to
+        with block_signals():  # until it is among those that a signal is passed on to
             work.pid = fork(lambda: self._be_run(work))
 
     def _be_run(self, work: Work) -> int:

@@ -24,7 +24,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.storage import Storage
 from lightning_tfm.runs.folder import GRACE
 from lightning_tfm.runs.outcome import MAY_BE_GONE, RETRIES
-from lightning_tfm.runs.process.process_id import Owner, me
+from lightning_tfm.runs.process.process_id import ProcessId, this_process
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.search import BASE
 from lightning_tfm.watch.study_state import CellState
@@ -161,7 +161,7 @@ class Queue:
                 cell, key = cell_of(trial), trial._trial_id
                 if not skip(cell.training_hash):
                     # the name first: a RUNNING trial always says whose death to watch for
-                    self._storage.set_trial_user_attr(key, "owner", asdict(me()))
+                    self._storage.set_trial_user_attr(key, "owner", asdict(this_process()))
                     if self._storage.set_trial_state_values(key, state=TrialState.RUNNING):
                         return Claim(key, cell, trial.user_attrs["attempt"])
         return None
@@ -182,7 +182,7 @@ class Queue:
                 number = self._storage.get_trial(key).number
                 cell = propose(key, number)
                 if isinstance(cell, Cell):
-                    attributes = attributes_of(cell) | {"owner": asdict(me())}
+                    attributes = attributes_of(cell) | {"owner": asdict(this_process())}
                     run = {"run": attributes.pop("run")}  # the last one: by it others know that a trial is whole
                     for name, value in (attributes | run).items():
                         self._storage.set_trial_user_attr(key, name, value)
@@ -448,7 +448,7 @@ def state_of(trial: FrozenTrial) -> CellState:
     names = {TrialState.RUNNING: "running", TrialState.COMPLETE: "finished", TrialState.WAITING: "waiting"}
     names[TrialState.PRUNED] = "stopped early"
     names[TrialState.FAIL] = "failed" if "final" in a else "waiting"
-    owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
+    owner = ProcessId(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
     whole = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
     seconds = trial.duration.total_seconds() if whole and trial.duration else None
     values, recorded = tuple(trial.values or ()), "record" in a
@@ -477,7 +477,7 @@ class StaleOwners:
         heartbeat: clocks of machines differ, and a laptop that slept has not been silent.
         """
         attributes = trial.user_attrs
-        owner = Owner(**attributes["owner"]) if "owner" in attributes else None
+        owner = ProcessId(**attributes["owner"]) if "owner" in attributes else None
         if owner is not None and owner.gone():
             return f"{owner} is gone"
         sign = (attributes.get("beat"), owner)

@@ -20,7 +20,7 @@ from lightning_tfm.atomic_io import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED, numbers
 from lightning_tfm.runs.folder import RunFolder, read_json
-from lightning_tfm.runs.process.forking import children, fork, let_come, print_into
+from lightning_tfm.runs.process.forking import children, fork, print_into, unblock_signals
 from lightning_tfm.runs.record import CURVES, RunRecord, read_record, to_plain
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.cell import Cell
@@ -238,7 +238,7 @@ def send_verdicts(folder: Path, mode: Mode, group: str, verdicts: Verdicts, say:
 
 def _in_process(mirror: Mirror, send: Callable[[], None]) -> int:
     """Body of a process that sends, in its own group, with its output in mirror.log; returns the exit code."""
-    let_come()
+    unblock_signals()
     os.setpgid(0, 0)
     print_into(mirror.folder / "mirror.log")
     try:

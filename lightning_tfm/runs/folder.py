@@ -28,7 +28,7 @@ from lightning_tfm.atomic_io import (
 )
 from lightning_tfm.config import Experiment, from_record
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.runs.process.process_id import Owner, me
+from lightning_tfm.runs.process.process_id import ProcessId, this_process
 from lightning_tfm.runs.record import Called, Claimed, Outcome, Progress, RunRecord, read_small
 from lightning_tfm.runs.record import read_record as read_record
 from lightning_tfm.schema import infinite_as_text
@@ -44,7 +44,7 @@ REMEDY = "remove the file, or the run: lightning-tfm runs remove RUN --force"
 class RunIsOwned(Exception):
     """A living process works on this run."""
 
-    def __init__(self, path: Path, owner: Owner | None) -> None:
+    def __init__(self, path: Path, owner: ProcessId | None) -> None:
         super().__init__(f"{path}: {owner or 'another process'} is working on this run")
         self.owner = owner
 
@@ -119,7 +119,7 @@ class RunFolder:
             return 0
         return max((int(name[:-5]) for name in os.listdir(self.attempts) if name.endswith(".json")), default=0)
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> ProcessId | None:
         """The living owner of the run, if it has one."""
         number = self.newest()
         record = self._record(number) if number else None
@@ -152,7 +152,7 @@ class RunFolder:
                 attempt = Attempt(self, number, token)
                 attempt.pulse.touch()
                 with new_file(attempt.file) as file:  # exclusive: a second guard where locks do not work
-                    file.write(to_json(asdict(Claimed(number, token, me(), time.time(), None))))
+                    file.write(to_json(asdict(Claimed(number, token, this_process(), time.time(), None))))
         except LockTimeout:
             raise RunIsOwned(self.path, self.owner()) from None
         threading.Thread(target=_keep_beating, args=(attempt.pulse, self.beat), name="heartbeat", daemon=True).start()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.registry import OPTIMIZERS, SCHEDULES
-from lightning_tfm.runs.process.forking import describe, exit_on_signals, fork, let_come
+from lightning_tfm.runs.process.forking import describe, exit_on_signals, fork, unblock_signals
 from lightning_tfm.study.user_classes import own_classes
 from lightning_tfm.training.schedule import check_schedule
 
@@ -32,7 +32,7 @@ def check_classes_work(experiments: Iterable[Experiment]) -> None:
 
 def _try(experiments: Iterable[Experiment], outbox: int) -> int:
     exit_on_signals()
-    let_come()
+    unblock_signals()
     from lightning_tfm.model.causality_check import check_own_classes
     from lightning_tfm.training.optimizers import check_optimizer
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Lt
 
-from lightning_tfm.runs.process.process_id import Owner
+from lightning_tfm.runs.process.process_id import ProcessId
 from lightning_tfm.schema import Flaw, Kept, Kind, Number, Overflowing, infinite_as_text, make_from
 from lightning_tfm.sums import KEY, has_checksum, intact
 
@@ -305,7 +305,7 @@ class Claimed(Kept):
 
     number: Count
     token: str
-    owner: Owner
+    owner: ProcessId
     time: Bounded
     ended: Bounded | None = None
 

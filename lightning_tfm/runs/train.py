@@ -27,15 +27,15 @@ from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.process.forking import by_torchrun
 from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, segments, to_plain
 from lightning_tfm.runs.samples import Samples
-from lightning_tfm.runs.trainer import Agreement, digest, make_trainer, prepare_process
+from lightning_tfm.runs.trainer import RankConfigCheck, digest, make_trainer, prepare_process
 from lightning_tfm.runs.weights import average_weights, find_start
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.user_classes import whole_modules
 from lightning_tfm.sums import of_files, with_checksum
-from lightning_tfm.training.async_checkpoint import Writer
+from lightning_tfm.training.async_checkpoint import CheckpointWriter
 from lightning_tfm.training.backends_used import backends_used, compile_layers
 from lightning_tfm.training.callback import RunCallback
-from lightning_tfm.training.counters import Tally
+from lightning_tfm.training.counters import RunCounters
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.schedule import EventSchedule, check_schedule
@@ -91,29 +91,29 @@ class Run:
         dev = prepared.split(self.experiment.data.dev)
         events, writer = EventSchedule.of(self.hardware, self.experiment.training), None
         start, world = find_start(self.folder, events), self.hardware.devices * self.hardware.num_nodes
-        tally = Tally()
+        counters = RunCounters()
         if rank == 0:
             start.settle(self.attempt)
-            writer = Writer(self.attempt, self.folder.path, self.folder.training_hash)
-            tally = Tally(*attempt_provenance(self.experiment, self.hardware, self.attempt.number, start.step))
+            writer = CheckpointWriter(self.attempt, self.folder.path, self.folder.training_hash)
+            counters = RunCounters(*attempt_provenance(self.experiment, self.hardware, self.attempt.number, start.step))
         if self.experiment.data.translated:
-            tally.validated = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile).take
+            counters.validated = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile).take
         mark = prepared.fingerprint(self.experiment.data.dev)[:16]
-        callback = RunCallback(events, writer, evaluation_batches(dev)[rank::world], len(dev), mark, tally)
-        agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
+        callback = RunCallback(events, writer, evaluation_batches(dev)[rank::world], len(dev), mark, counters)
+        same_config = RankConfigCheck(digest(self.experiment, self.hardware, self.folder.training_hash))
         beside = self.beside if rank == 0 else ()
-        trainer = make_trainer(self.experiment, self.hardware, [agreement, callback.stopwatch, callback, *beside])
+        trainer = make_trainer(self.experiment, self.hardware, [same_config, callback.stopwatch, callback, *beside])
         if self.hardware.compile:
             compile_layers(module.transformer)
-        tally.this_attempt["device"] = trainer.strategy.root_device.type
+        counters.this_attempt["device"] = trainer.strategy.root_device.type
         trainer.fit(module, datamodule=data, ckpt_path=start.checkpoint)
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         began = time.perf_counter()
         scores = self._score(module, prepared, rank, world)
-        tally.seconds["decode"] = time.perf_counter() - began
+        counters.seconds["decode"] = time.perf_counter() - began
         if rank == 0:
-            tally.note(backends_used(module) + variables)
-            record = self._record(data, module, tally, scores, started)
+            counters.note(backends_used(module) + variables)
+            record = self._record(data, module, counters, scores, started)
             self.attempt.write_json(self.folder.result, with_checksum(to_plain(record)))
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -146,14 +146,19 @@ class Run:
         return scores
 
     def _record(
-        self, data: TranslationData, module: TransformerModule, tally: Tally, scores: dict[str, Score], started: float
+        self,
+        data: TranslationData,
+        module: TransformerModule,
+        counters: RunCounters,
+        scores: dict[str, Score],
+        started: float,
     ) -> RunRecord:
         """What result.json holds of a training that `started` at that time, in seconds since 1970."""
         e, prepared = self.experiment, data.prepared
-        model, source, target = module.transformer, tally.tokens["source"], tally.tokens["target"]
-        parts = {k: round(v, 3) for k, v in tally.seconds.items()}
+        model, source, target = module.transformer, counters.tokens["source"], counters.tokens["target"]
+        parts = {k: round(v, 3) for k, v in counters.seconds.items()}
         flops, trained = run_flops(model, data, source, target), parts["train"] + parts["data"]
-        ran = segments(tally.ran())
+        ran = segments(counters.ran())
         return RunRecord(
             training_hash=self.folder.training_hash,
             identity=self.identity,
@@ -163,10 +168,10 @@ class Run:
             steps=e.training.steps,
             target_tokens=target,
             source_tokens=source,
-            padding=tally.padding(),
+            padding=counters.padding(),
             flops=flops,
             seconds=Seconds(**parts, total=round(sum(parts.values()), 3)),
-            train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in tally.parts.items()}),
+            train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in counters.parts.items()}),
             tokens_per_second=round(target / trained, 1),
             flops_per_second=round(flops / trained),
             scores=scores,

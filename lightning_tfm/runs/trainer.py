@@ -73,7 +73,7 @@ def digest(experiment: Experiment, hardware: Hardware, training_hash: str) -> st
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-class Agreement(pl.Callback):
+class RankConfigCheck(pl.Callback):
     """Refuses to start (UserError, on every rank) where the ranks' digests differ."""
 
     def __init__(self, ours: str):

@@ -37,7 +37,7 @@ def _numbers() -> dict[str, type]:
 NUMBERS = _numbers()
 
 
-def untied(change: dict[str, Any], where: str) -> dict[str, Any]:
+def literal_part(change: dict[str, Any], where: str) -> dict[str, Any]:
     """The values of a change that follow nothing. Raises UserError if one that does is malformed."""
     for key, value in change.items():
         if _is_solved(value):

@@ -53,7 +53,7 @@ Count = Callable[[Data], tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Held:
+class BudgetRequest:
     """What was requested."""
 
     seen: float = 1.0
@@ -62,7 +62,7 @@ class Held:
     """of FOLLOW, what the command line gives, and files after HOLD, with their places"""
 
     @classmethod
-    def of(cls, requested: dict[str, tuple[Any, str]], given: dict[str, tuple[Any, str]]) -> "Held | None":
+    def of(cls, requested: dict[str, tuple[Any, str]], given: dict[str, tuple[Any, str]]) -> "BudgetRequest | None":
         """From HOLD and SEEN with their places in files, and what is `given`. Raises UserError."""
         kind, where = requested.get(HOLD, (None, ""))
         seen, there = requested.get(SEEN, (1.0, ""))
@@ -101,7 +101,7 @@ class Regime:
         ]
 
 
-def hold(base: Experiment, held: Held, count: Count) -> Regime:
+def hold(base: Experiment, held: BudgetRequest, count: Count) -> Regime:
     """`base` with its text, steps, warm-up and rate by the paper's ratios.
 
     Raises UserError where a value that follows is given otherwise, or where the text is too short.
@@ -165,7 +165,7 @@ def _is_generated(data: Data) -> bool:
     return data.corpus in CORPORA and CORPORA[data.corpus].generated
 
 
-def _check_given(experiment: Experiment, held: Held) -> None:
+def _check_given(experiment: Experiment, held: BudgetRequest) -> None:
     """Raise UserError where a derived number was given, and differs."""
     for key, (given, where) in held.given.items():
         section, _, name = key.partition(".")

@@ -189,7 +189,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
     for key in WORDS:
         one_line(getattr(line, key), key, f"{file.where(name, key)}: row '{name}'")
     paper = Paper(line.PPL, line.BLEU, line.params)
-    changed = override(Experiment(), expressions.untied(change, where), where)
+    changed = override(Experiment(), expressions.literal_part(change, where), where)
     try:
         own_classes(changed)
     except UserError as error:

@@ -16,7 +16,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.gone import refuse
 from lightning_tfm.study.file_kind import expect
 from lightning_tfm.study.preflight import check_hardware, check_scoring
-from lightning_tfm.study.ratios import FOLLOW, HOLD, SEEN, Held
+from lightning_tfm.study.ratios import FOLLOW, HOLD, SEEN, BudgetRequest
 from lightning_tfm.study.user_classes import own_classes
 from lightning_tfm.yaml_files import read_yaml
 
@@ -53,7 +53,7 @@ class Settings:
     """experiment files, as named"""
     typed: frozenset[str] = frozenset()
     """dotted keys that the command line itself gives"""
-    held: Held | None = None
+    held: BudgetRequest | None = None
     """that `base` still needs its regime by the paper's ratios (study/ratios.py), which requires its text"""
     regime: "Regime | None" = None
     """by which it got it"""
@@ -206,4 +206,4 @@ def merge(settings: Iterable[Setting], base: Experiment | None = None) -> Settin
         by_name = rows()
         row = None if plain["row"] is None else find_row(by_name, plain["row"])
     root = Path(plain["out"] or "results")
-    return Settings(experiment, hardware, row, rows, root, held=Held.of(requested, given))
+    return Settings(experiment, hardware, row, rows, root, held=BudgetRequest.of(requested, given))

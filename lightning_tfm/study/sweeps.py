@@ -351,7 +351,7 @@ def read_search(file: YamlFile | str | Path) -> SearchFile:
         if (kind := "".join(spec.given)) in (expressions.TIE, expressions.OF_BASE) and spec.distribution is None
     }
     for key, tie in tied.items():
-        expressions.untied({key: tie}, file.where("parameters", key))
+        expressions.literal_part({key: tie}, file.where("parameters", key))
     arguments = [f"--{'training.seed' if key == 'seed' else key}={value}" for key, value in fixed.items()]
     return SearchFile(
         name=content.name or file.path.stem,

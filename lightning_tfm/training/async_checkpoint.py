@@ -27,7 +27,7 @@ class Record(Protocol):
     def stop_asked(self) -> bool: ...
 
 
-class Writer:
+class CheckpointWriter:
     """Writes the weights of the run `run` (its training hash) into its folder `path`, through `record`."""
 
     def __init__(self, record: Record, path: Path, run: str) -> None:

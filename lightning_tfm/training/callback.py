@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 
 from lightning_tfm.data.batch import Batch, Step
-from lightning_tfm.training.async_checkpoint import Writer
+from lightning_tfm.training.async_checkpoint import CheckpointWriter
 from lightning_tfm.training.backends_used import backends_used, variants_tried
-from lightning_tfm.training.counters import Tally
+from lightning_tfm.training.counters import RunCounters
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule, learning_rate
@@ -56,12 +56,18 @@ class RunCallback(pl.Callback):
     """
 
     def __init__(
-        self, events: EventSchedule, writer: Writer | None, batches: list[Batch], n: int, mark: str, tally: Tally
+        self,
+        events: EventSchedule,
+        writer: CheckpointWriter | None,
+        batches: list[Batch],
+        n: int,
+        mark: str,
+        counters: RunCounters,
     ):
         self.events, self.writer, self.batches, self.n, self.mark = events, writer, batches, n, mark
-        self.record, self.tally = None if writer is None else writer.record, tally
+        self.record, self.counters = None if writer is None else writer.record, counters
         self.signum = 0
-        self.stopwatch = Stopwatch(tally.parts)
+        self.stopwatch = Stopwatch(counters.parts)
         self._clock = self._shown = self._asked = 0.0
         self._saved = time.monotonic()
         self._tried = self._late = 0
@@ -72,10 +78,10 @@ class RunCallback(pl.Callback):
         return "Conductor"  # its first name: checkpoints hold its state under it
 
     def state_dict(self) -> dict[str, Any]:
-        return self.tally.state() | {"curve": "" if self.record is None else self.record.read_curve()}
+        return self.counters.state() | {"curve": "" if self.record is None else self.record.read_curve()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._module.sums = self.tally.load(state_dict, self._rank, self._world)
+        self._module.sums = self.counters.load(state_dict, self._rank, self._world)
         if self.record is not None and "curve" in state_dict:
             self.record.restore_curve(state_dict["curve"])
 
@@ -91,9 +97,9 @@ class RunCallback(pl.Callback):
                 signal.signal(signum, self._on_signal)
         if self.writer is not None:
             assert isinstance(module, TransformerModule)
-            self.tally.note(backends_used(module))
+            self.counters.note(backends_used(module))
         self._clock = time.perf_counter()
-        self._rate = [(self._clock, self.tally.tokens["target"])]
+        self._rate = [(self._clock, self.counters.tokens["target"])]
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Step, batch_idx: int
@@ -109,8 +115,8 @@ class RunCallback(pl.Callback):
         if self.writer is not None:
             self.writer.check()
         step, when = trainer.global_step, self.events
-        self.tally.this_attempt["last"] = step
-        self.tally.add(batch)
+        self.counters.this_attempt["last"] = step
+        self.counters.add(batch)
         signum, due = self._agree(trainer, step)
         if signum == ASKED and step < when.steps:
             raise Pruned(step)
@@ -137,7 +143,7 @@ class RunCallback(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, TransformerModule)
         if self._tried:
-            self.tally.note([f"compiled after the first {WARM_UP:.0f} s of training: {self._late}"])
+            self.counters.note([f"compiled after the first {WARM_UP:.0f} s of training: {self._late}"])
         self._wait()
         if self.signum > ASKED:  # it came after the last step had been checked
             raise Interrupted(self.signum)
@@ -177,30 +183,30 @@ class RunCallback(pl.Callback):
 
     def _lap(self, part: str) -> None:
         now, tried = time.perf_counter(), variants_tried()
-        if part == "train" and self.tally.ran()[-1]["seconds"] > WARM_UP:
+        if part == "train" and self.counters.ran()[-1]["seconds"] > WARM_UP:
             self._late += tried - self._tried
-        self.tally.seconds[part] += now - self._clock
+        self.counters.seconds[part] += now - self._clock
         self._clock, self._tried = now, tried
 
     def _log(self, module: TransformerModule, step: int) -> None:
-        loss, nll = (module.take_sums() / self.tally.pending_tokens).tolist()
-        self.tally.pending_tokens = 0
+        loss, nll = (module.take_sums() / self.counters.pending_tokens).tolist()
+        self.counters.pending_tokens = 0
         if self.record is not None:
             experiment = module.experiment
             rate = learning_rate(step - 1, experiment.model.d_model, experiment.training)
-            line = {"step": step, "loss": loss, "nll": nll, "lr": rate, "target_tokens": self.tally.tokens["target"]}
+            line = {"step": step, "loss": loss, "nll": nll, "lr": rate, "target_tokens": self.counters.tokens["target"]}
             line["grad_norm"] = float(module.grad_norm)
-            self.record.append_metrics(line | {"seconds": round(self.tally.seconds_trained(), 3)})
+            self.record.append_metrics(line | {"seconds": round(self.counters.seconds_trained(), 3)})
 
     def _validate(self, module: TransformerModule, step: int) -> None:
         score = perplexity(evaluate_lines(module, self.batches, self.n))
         if self.record is not None:
             line = {"step": step, "dev_nll": score.nll / score.tokens, "dev_ppl": score.ppl}
             self.record.append_metrics(line | {"dev": self.mark})
-            self.tally.validated(module, step)
+            self.counters.validated(module, step)
 
     def _save(self, trainer: pl.Trainer, module: TransformerModule, step: int) -> None:
-        self.tally.shares = module.reduce(self.tally.share(module.sums, self._rank, self._world))
+        self.counters.shares = module.reduce(self.counters.share(module.sums, self._rank, self._world))
         how = None if self.writer is None else self.writer.checkpoint  # only rank 0 is asked to write
         trainer.save_checkpoint(f"step-{step:08d}.ckpt", storage_options=how)
         self._saved = time.monotonic()
@@ -214,6 +220,6 @@ class RunCallback(pl.Callback):
         if self.record is None or not (force or now - self._shown >= PROGRESS_SECONDS):
             return
         self._shown = now
-        self._rate = [*self._rate[-10:], (now, self.tally.tokens["target"])]
+        self._rate = [*self._rate[-10:], (now, self.counters.tokens["target"])]
         (t0, n0), (t1, n1) = self._rate[0], self._rate[-1]
         self.record.write_progress(step, self.events.steps, (n1 - n0) / max(t1 - t0, 1e-9), phase)

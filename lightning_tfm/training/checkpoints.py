@@ -20,7 +20,7 @@ class Checkpoints(CheckpointIO):
     """How a Trainer writes and reads checkpoints."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        (storage_options or write)(checkpoint, Path(path))  # a run hands over how: its Writer's
+        (storage_options or write)(checkpoint, Path(path))  # a run hands over how: its CheckpointWriter's
 
     def load_checkpoint(
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = None

@@ -9,7 +9,7 @@ from lightning_tfm.data.batch import Step
 from lightning_tfm.training.stopwatch import PARTS
 
 
-class Tally:
+class RunCounters:
     """`this_attempt` says where it runs, `earlier_attempts` where the earlier steps were made, each as a
     record.Segment."""
 

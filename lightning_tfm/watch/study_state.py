@@ -14,7 +14,7 @@ from statistics import fmean
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, PPL, Metric, paper_metrics
-from lightning_tfm.runs.process.process_id import Owner
+from lightning_tfm.runs.process.process_id import ProcessId
 from lightning_tfm.runs.record import Missing, RunRecord, Score, Seconds
 from lightning_tfm.runs.rescored import read_later, under_evaluation, without_other_test
 from lightning_tfm.study.cell import Cell
@@ -43,7 +43,7 @@ class CellState:
     state: str = UNKNOWN
     """one of run_state.STATES, interrupted or damaged only if a reader also looked at the runs"""
     reason: str = ""
-    owner: Owner | None = None
+    owner: ProcessId | None = None
     attempt: int = 0
     seconds: float | None = None
     """length of the try that finished or was stopped early"""

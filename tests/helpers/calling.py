@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.runs.process.forking import fork, let_come
+from lightning_tfm.runs.process.forking import fork, unblock_signals
 from tests.helpers.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ class Call:
 
     def _be_child(self, action: Callable[[], object], folder: Path) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        let_come()
+        unblock_signals()
         os.chdir(folder)
         os.environ["COLUMNS"] = "80"
         for descriptor, file in enumerate(self._files):

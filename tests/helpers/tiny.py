@@ -15,7 +15,7 @@ from typing import Any
 import lightning.pytorch  # noqa: F401  for the children
 
 from lightning_tfm.config import Experiment, Hardware, override, training_hash, training_identity
-from lightning_tfm.runs.process.forking import fork, let_come
+from lightning_tfm.runs.process.forking import fork, unblock_signals
 
 WORDS = "ka lo mi nu pe ri so ta ve zu bra dro fli gri klu pla".split()
 TINY = {
@@ -118,7 +118,7 @@ def forget_ours(*missing: str) -> None:
 
 def _report(fn, args, pipe) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    let_come()
+    unblock_signals()
     try:
         pipe.send((True, fn(*args)))
     except BaseException:

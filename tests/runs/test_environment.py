@@ -23,7 +23,7 @@ from lightning_tfm.runs import environment
 from lightning_tfm.runs.divergence import Divergence, Undefined, divergence_of
 from lightning_tfm.runs.environment import inexact
 from lightning_tfm.runs.process import threads
-from lightning_tfm.runs.process.threads import FAR, check_cores, threads_of, wait_quietly, waiting
+from lightning_tfm.runs.process.threads import FAR, check_cores, set_idle_policy, threads_of, waiting
 from lightning_tfm.runs.record import without_folders
 from lightning_tfm.runs.train import run_flops
 from tests.helpers.tiny import experiment, write_corpus
@@ -138,18 +138,18 @@ def test_threads_sleep_beside_others_unless_the_user_says_otherwise_or_torch_is_
     for name in threads.WAITING:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    wait_quietly()
+    set_idle_policy()
     assert waiting() == "they spin"  # too late to change it
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setenv("GOMP_SPINCOUNT", "100")
-    wait_quietly()
+    set_idle_policy()
     assert waiting() == "GOMP_SPINCOUNT=100"
     monkeypatch.delenv("GOMP_SPINCOUNT")
-    wait_quietly()
+    set_idle_policy()
     assert waiting() == "asleep at once" and not seen
     monkeypatch.delenv("OMP_WAIT_POLICY")
     seen += [2, 1, 3]  # one look that finds the machine free is enough
-    wait_quietly()
+    set_idle_policy()
     assert waiting() == "they spin"
 
 
@@ -158,11 +158,11 @@ def test_where_others_cannot_be_seen_they_may_be_there(monkeypatch, tmp_path, sa
     file = tmp_path / "loadavg"
     file.write_text(said)
     monkeypatch.setattr(threads, "Path", lambda name: file)
-    assert threads.others_work()
+    assert threads.cores_busy()
     file.unlink()
-    assert threads.others_work()
+    assert threads.cores_busy()
     file.write_text("0.10 0.10 0.10 1/90 7")
-    assert not threads.others_work()
+    assert not threads.cores_busy()
 
 
 def test_the_command_line_sets_it_before_torch_is_there():

@@ -14,7 +14,7 @@ import pytest
 from lightning_tfm.atomic_io import LockTimeout, locked
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import RunFolder, RunIsOwned, StaleAttempt
-from lightning_tfm.runs.process.process_id import Owner, me
+from lightning_tfm.runs.process.process_id import ProcessId, this_process
 from lightning_tfm.runs.record import Outcome, Progress, read_small
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers.studies import leave
@@ -32,7 +32,7 @@ def test_a_living_owner_keeps_the_run(folder: RunFolder) -> None:
     folder.claim()
     with pytest.raises(RunIsOwned) as refused:
         folder.claim()
-    assert refused.value.owner == me()
+    assert refused.value.owner == this_process()
 
 
 def test_racing_claimers_have_one_winner(folder: RunFolder, forks) -> None:
@@ -244,10 +244,10 @@ def test_records_are_read_back(folder: RunFolder) -> None:
 
 
 def test_the_process_that_asks_is_alive_and_pid_1_of_another_boot_is_not_known_to_be_dead() -> None:
-    mine = me()
+    mine = this_process()
     assert not mine.gone()
-    assert Owner(mine.host, 2**22 + 1, mine.boot, 1).gone()
-    assert not Owner(mine.host, 2**22 + 1, "another boot", 1).gone()
+    assert ProcessId(mine.host, 2**22 + 1, mine.boot, 1).gone()
+    assert not ProcessId(mine.host, 2**22 + 1, "another boot", 1).gone()
 
 
 def test_folder_is_imported_fast_and_alone() -> None:

@@ -17,7 +17,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import RunFolder, StaleAttempt
 from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.process import ranks, torchrun
-from lightning_tfm.runs.process.forking import STOP_SIGNALS, children, fork, let_come, signals_held_back
+from lightning_tfm.runs.process.forking import STOP_SIGNALS, block_signals, children, fork, unblock_signals
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.process.ranks import fork_ranks
 from lightning_tfm.study.cell import Cell
@@ -37,7 +37,7 @@ def test_a_signal_that_comes_before_the_child_listens_is_not_lost(number: int) -
     def body() -> int:
         time.sleep(0.3)
         signal.signal(number, lambda came, frame: seen.append(came))
-        let_come()
+        unblock_signals()
         return len(seen)
 
     seen: list[int] = []
@@ -61,7 +61,7 @@ def test_a_signal_that_comes_before_the_child_listens_is_not_lost(number: int) -
 def test_the_exit_code_says_how_a_child_ended(end, code: int, capfd) -> None:
     def body() -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        let_come()
+        unblock_signals()
         return end()
 
     assert exit_code(fork(body)) == code
@@ -88,7 +88,7 @@ def test_where_nothing_can_be_forked_signals_come_again(monkeypatch: pytest.Monk
 
 
 def test_what_was_held_back_before_stays_held_back() -> None:
-    with signals_held_back():
+    with block_signals():
         assert exit_code(fork(lambda: 0)) == 0
         assert set(STOP_SIGNALS) <= set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 

@@ -14,7 +14,7 @@ from lightning_tfm.config import Data, Experiment, Miniature, Training, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.study.match_compute import FIELDS, PAIRED, measure, solved_lines
-from lightning_tfm.study.ratios import Held, hold, parameters
+from lightning_tfm.study.ratios import BudgetRequest, hold, parameters
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import Ablation, value_of
@@ -107,7 +107,7 @@ def text_of(pieces, V, per_pair=12.0):
     [(16, 1000, 600, 32, 8000, 320, 1.13, 240_000), (8, 2000, 1500, 64, 12_700, 508, 1.0, 950_000)],
 )
 def test_the_two_regimes(width, V, tokens, d, steps, warmup, factor, pieces):
-    found = hold(base(width, V, tokens), Held(), text_of(2_100_000, V))
+    found = hold(base(width, V, tokens), BudgetRequest(), text_of(2_100_000, V))
     t, exact = found.base.training, found.base.scaled()
     assert exact.model.d_model == d and found.parameters == count_parameters(exact.model, V)["total"]
     assert t.steps == pytest.approx(steps, rel=2e-3) and t.warmup == pytest.approx(warmup, abs=1)
@@ -121,11 +121,11 @@ def test_the_two_regimes(width, V, tokens, d, steps, warmup, factor, pieces):
 
 
 def test_what_follows_is_said():
-    found = hold(base(16, 1000, 600), Held(), text_of(2_100_000, 1000))
+    found = hold(base(16, 1000, 600), BudgetRequest(), text_of(2_100_000, 1000))
     assert found.lines[0].startswith("ratios held at 119,936 parameters of base: data.share 0.10")
     assert "7,996 steps, warm-up 320, lr_factor 1.13" in found.lines[0]
     assert "2.00 unique and 40.0 training target tokens per parameter, 20.0 epochs;" in found.lines[1]
-    quarter = hold(base(16, 1000, 600), Held(0.25), text_of(2_100_000, 1000))
+    quarter = hold(base(16, 1000, 600), BudgetRequest(0.25), text_of(2_100_000, 1000))
     assert quarter.base.data == found.base.data and quarter.base.training.steps == 1999
     assert "10.0 training target tokens per parameter, 5.0 epochs, 0.25 of the paper's budget" in quarter.lines[1]
 
@@ -133,7 +133,7 @@ def test_what_follows_is_said():
 def test_the_paper_itself_comes_out_at_full_size():
     """Without a divisor: the paper's steps, warm-up and rate within 4 % (63 million parameters)."""
     full = replace(base(1, 37_000, 25_000), miniature=Miniature())
-    found = hold(full, Held(), text_of(200e6, 37_000)).base.training
+    found = hold(full, BudgetRequest(), text_of(200e6, 37_000)).base.training
     assert found.steps == pytest.approx(100_000, rel=0.04) and found.warmup == pytest.approx(4000, rel=0.04)
     assert found.lr_factor == pytest.approx(1.0, rel=0.02)
 
@@ -142,17 +142,17 @@ def test_the_paper_itself_comes_out_at_full_size():
     "corpus", ["builtin", *(pytest.param(name, marks=pytest.mark.long) for name in ("builtin-lines", "trees"))]
 )
 def test_generated_text_is_as_long_as_asked(corpus):
-    found = hold(base(16, 1000, 600, corpus), Held(), text_of(0, 1000, per_pair=10.4))
+    found = hold(base(16, 1000, 600, corpus), BudgetRequest(), text_of(0, 1000, per_pair=10.4))
     assert found.base.data.share == 1.0
     assert found.base.data.pairs * 10.4 == pytest.approx(2 * 119_936, rel=0.005)
 
 
 def test_a_text_too_short_names_the_width_that_it_feeds():
     with pytest.raises(UserError, match=r"e.yaml:1: .* 310,000 target tokens, and 951,808 are asked for .*width=16"):
-        hold(base(8, 2000, 1500), Held(where="e.yaml:1"), text_of(310_000, 2000))
+        hold(base(8, 2000, 1500), BudgetRequest(where="e.yaml:1"), text_of(310_000, 2000))
     assert parameters(base(16, 2000, 1), 2000) * 2 <= 310_000 < parameters(base(8, 2000, 1), 2000) * 2
     with pytest.raises(UserError, match="it is too short for any width"):
-        hold(base(8, 2000, 1500), Held(), text_of(1000, 2000))
+        hold(base(8, 2000, 1500), BudgetRequest(), text_of(1000, 2000))
 
 
 FILE = """

@@ -17,7 +17,7 @@ from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.training.backends_used import attention_backends, backends_used
 from lightning_tfm.training.callback import WARM_UP, RunCallback
-from lightning_tfm.training.counters import Tally
+from lightning_tfm.training.counters import RunCounters
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
 from tests.helpers.tiny import experiment, in_child, train, weights, write_corpus
@@ -173,7 +173,7 @@ def late_variants(seconds: float) -> tuple[list[int], list[int], list[str]]:
     module = TransformerModule(Experiment(model=SMALL), 31).train()
     for layer in (*module.transformer.encoder, *module.transformer.decoder):
         layer.compile(dynamic=True, backend="eager")
-    callback = RunCallback(EventSchedule(50, 50, 50, 50), None, [], 0, "", Tally())
+    callback = RunCallback(EventSchedule(50, 50, 50, 50), None, [], 0, "", RunCounters())
     draw, tried, late = np.random.default_rng(1), [], []
 
     def step(number: int) -> None:
@@ -182,7 +182,7 @@ def late_variants(seconds: float) -> tuple[list[int], list[int], list[str]]:
         batch = make_batch(*rows, np.arange(B))
         callback._lap("data")
         module.batch_loss(number, batch)[0].backward()
-        callback.tally.seconds |= {"train": seconds, "data": 0.0}
+        callback.counters.seconds |= {"train": seconds, "data": 0.0}
         callback._lap("train")
         tried.append(callback._tried)
         late.append(callback._late)
@@ -195,7 +195,7 @@ def late_variants(seconds: float) -> tuple[list[int], list[int], list[str]]:
     step(30)
     module.on_train_start()
     callback.on_train_end(None, module)
-    return tried, late, callback.tally.this_attempt["inexact"]
+    return tried, late, callback.counters.this_attempt["inexact"]
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from lightning_tfm.queue.resources import check_accelerator
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.runs.outcome import STOPPED, say, say_how
 from lightning_tfm.runs.process.attempt import run_attempt
-from lightning_tfm.runs.process.forking import by_torchrun, exit_on_signals, fork, let_come
+from lightning_tfm.runs.process.forking import by_torchrun, exit_on_signals, fork, unblock_signals
 from lightning_tfm.runs.process.threads import check_cores
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.preflight import check_not_defaults, check_one_machine, check_trainable
@@ -138,7 +138,7 @@ def _watch(root: Path, cell: Cell, inbox: int) -> int:
     over: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
     signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
-    let_come()
+    unblock_signals()
 
     from lightning_tfm.queue.view import View
     from lightning_tfm.watch.study_state import CellState, Watch

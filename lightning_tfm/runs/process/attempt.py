@@ -6,7 +6,7 @@ from collections.abc import Callable
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.outcome import EXIT_CODES, Ending, exit_code_of_body
-from lightning_tfm.runs.process.forking import exit_on_signals, let_come, print_into
+from lightning_tfm.runs.process.forking import exit_on_signals, print_into, unblock_signals
 from lightning_tfm.runs.record import Progress, read_small
 
 
@@ -17,7 +17,7 @@ def become_run(folder: RunFolder) -> None:
     # fresh objects: those of the launcher draw on a terminal
     sys.stdout = open(1, "w", buffering=1, closefd=False)
     sys.stderr = open(2, "w", buffering=1, closefd=False)
-    let_come()
+    unblock_signals()
 
 
 def run_attempt(

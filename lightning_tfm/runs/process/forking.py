@@ -45,7 +45,7 @@ class StopSignals:
 
 
 @contextmanager
-def signals_held_back() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Hold stop signals back while the block runs: one that reached a child before its handlers would be lost."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
@@ -54,7 +54,7 @@ def signals_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def let_come() -> None:
+def unblock_signals() -> None:
     """Release the stop signals held back at the fork: what a child does when its handlers are set."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
@@ -62,13 +62,13 @@ def let_come() -> None:
 def fork(body: Callable[[], int]) -> int:
     """Pid of a child that runs `body()`, exits with the code that it returns, and dies with this process.
 
-    `body` calls `let_come` when its handlers of stop signals are set. An exception ends the child with its traceback,
-    and with 130 or 143 where it says that a signal stopped it, else with 1.
+    `body` calls `unblock_signals` when its handlers of stop signals are set. An exception ends the child with its
+    traceback, and with 130 or 143 where it says that a signal stopped it, else with 1.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # the child would write the buffered output a second time
     parent = os.getpid()
-    with signals_held_back():
+    with block_signals():
         pid = os.fork()
         if pid == 0:
             _end_with(body, parent)

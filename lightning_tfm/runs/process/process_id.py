@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Owner:
+class ProcessId:
     """A process, unmistakable even if its pid is reused."""
 
     host: str
@@ -26,13 +26,13 @@ class Owner:
         return f"process {self.pid} on {self.host}"
 
 
-def me() -> Owner:
+def this_process() -> ProcessId:
     """The calling process."""
     host, boot = _place()
     pid = os.getpid()
     start = start_ticks(pid)
     assert start is not None, "the calling process exists"
-    return Owner(host, pid, boot, start)
+    return ProcessId(host, pid, boot, start)
 
 
 def start_ticks(pid: int) -> int | None:

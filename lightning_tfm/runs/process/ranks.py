@@ -18,12 +18,12 @@ from lightning_tfm.runs.outcome import Ending, RunFailed, exit_code_of_body
 from lightning_tfm.runs.process.forking import (
     STOP_SIGNALS,
     StopSignals,
+    block_signals,
     describe,
     die_with_parent,
     exit_on_signals,
-    let_come,
     set_threads,
-    signals_held_back,
+    unblock_signals,
 )
 
 PATIENCE = 10.0
@@ -61,7 +61,7 @@ def fork_ranks(fn: Callable[[], None], world: int, threads: int, spawn: bool = F
 
         handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         try:
-            with signals_held_back():
+            with block_signals():
                 for number in STOP_SIGNALS:
                     signal.signal(number, pass_on)
                 for rank in range(world):
@@ -145,7 +145,7 @@ def _signal_all(ranks: list[_Rank], number: int) -> None:
 def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, parent: int, words: Connection) -> None:
     die_with_parent(parent)
     exit_on_signals()
-    let_come()
+    unblock_signals()
     os.environ.update(environment)
 
     def tell(ending: Ending) -> None:

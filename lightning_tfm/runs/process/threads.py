@@ -21,18 +21,18 @@ FAR = 8
 """this many threads, or processes, per core of the machine are a slip, not an intention"""
 
 
-def wait_quietly() -> None:
+def set_idle_policy() -> None:
     """Let OpenMP's threads sleep at once when they wait, if others use the machine: call it before torch is imported.
 
     By default they spin for some milliseconds, which is fastest on an idle machine. If another program takes
     one of the cores, the others then spin while the one that they wait for is queued behind them
     (benchmarks/results/busy.txt). What a user has set stays.
     """
-    if "torch" not in sys.modules and not any(name in os.environ for name in WAITING) and others_work():
+    if "torch" not in sys.modules and not any(name in os.environ for name in WAITING) and cores_busy():
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
-def others_work() -> bool:
+def cores_busy() -> bool:
     """Whether tasks other than this one are on the cores now, at each of three looks; True if that cannot be seen."""
     try:
         return all(_runnable(pause) > 1 for pause in (0.0, 0.002, 0.003))
