@@ -160,7 +160,7 @@ def _starts(root: Path) -> list[tuple[str, str]]:
     """Commands that begin something in this folder, and what each does."""
     named = {
         "lightning-tfm demo": "Half a minute: a model of one layer, three translations, a report.",
-        "lightning-tfm sweep sweeps/table3.yaml": "Some fifteen minutes: Table 3 of the paper, scaled down, at one seed.",
+        "lightning-tfm sweep sweeps/table3.yaml": "Some fifteen minutes: Table 3 of the paper, scaled down, one seed.",
     }
     return [(with_out(command, root), about) for command, about in named.items()]
 
