@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.records import read_cells, with_sentences
 from lightning_tfm.report.serialize import plain
 from lightning_tfm.report.study_report import make
-from lightning_tfm.runs.record import read_score
+from lightning_tfm.runs.record import Score, read_score
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
 from lightning_tfm.sums import KEY, with_checksum
@@ -119,6 +120,10 @@ def test_an_added_metric_travels_in_an_archive_and_is_tested_there(root, tmp_pat
     printed(there, "records", "unpack", file)
     ours, theirs = (make("made", where).summary.rows[2].metric("chrf") for where in (root, there))
     assert theirs.by_seed == ours.by_seed and theirs.difference.p == pytest.approx(ours.difference.p, rel=1e-5)
+
+
+def test_no_metric_has_the_name_of_another_number_of_a_score():
+    assert {m.name for m in METRICS.values() if m.more} & {f.name for f in fields(Score)} == set()
 
 
 def test_runs_that_lack_it_or_have_another_version_of_it_leave_it_untested(root, made):
