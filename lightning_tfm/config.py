@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import GONE, refuse
@@ -207,12 +207,8 @@ class Experiment(Schema):
         divided["N"] = (self.model.N, m.depth, "depth")
         sizes = {name: _divide(row, f"model.{name}", *parts) for name, parts in divided.items()}
         steps = _divide(row, "training.steps", self.training.steps, m.steps, "steps")
-        return replace(
-            self,
-            model=replace(self.model, **cast(dict[str, Any], sizes)),
-            training=replace(self.training, steps=steps),
-            miniature=Miniature(),
-        )
+        model, training = _with(self.model, **sizes), _with(self.training, steps=steps)
+        return _with(self, model=model, training=training, miniature=Miniature())
 
     def unscaled(self, miniature: Miniature) -> "Experiment":
         """The inverse of `scaled`: an experiment at its true sizes as it is typed over that miniature."""
@@ -223,6 +219,13 @@ class Experiment(Schema):
             training=replace(self.training, steps=self.training.steps * miniature.steps),
             miniature=miniature,
         )
+
+
+def _with(own: T, **changes: Any) -> T:
+    """As `replace`, in a tenth of the time, which thousands of rows take: nothing here checks itself as it is made."""
+    made = object.__new__(type(own))
+    vars(made).update(vars(own) | changes)
+    return made
 
 
 def typed_and_trained(typed: Any, trained: Any) -> str:
@@ -326,7 +329,7 @@ def override(experiment: Experiment, changes: dict[str, Any], where: str) -> Exp
     try:
         new = from_dict(Experiment, changed)
         fields = {part: {key: getattr(getattr(new, part), key) for key in keys} for part, keys in changed.items()}
-        return replace(experiment, **{part: replace(getattr(experiment, part), **f) for part, f in fields.items()})
+        return _with(experiment, **{part: _with(getattr(experiment, part), **f) for part, f in fields.items()})
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 
@@ -373,12 +376,12 @@ differs from its default, so that no release renames a finished run (tests/regre
 
 def _identifying(section: str, experiment: Experiment) -> dict[str, Any]:
     """The fields of one section that enter a hash."""
-    fields = getattr(experiment, section)
-    identity = {name: _one_spelling(getattr(fields, name)) for name in IDENTIFYING[type(fields)]}
-    for f in (f for f in dataclasses.fields(fields) if f.name not in identity):
-        value = _one_spelling(getattr(fields, f.name))
-        if value != f.default and ADDED[f"{section}.{f.name}"](experiment):
-            identity[f.name] = value
+    own = getattr(experiment, section)
+    values = {name: _one_spelling(value) for name, value in vars(own).items()}
+    identity = {name: values[name] for name in IDENTIFYING[type(own)]}
+    for f in dataclasses.fields(own):
+        if values[f.name] != f.default and f.name not in identity and ADDED[f"{section}.{f.name}"](experiment):
+            identity[f.name] = values[f.name]
     return identity
 
 

@@ -88,7 +88,7 @@ class StudyResults:
         record = read_under_evaluation(folder, self.study.evaluation_of(definition), self.study.base.data.dev)
         if isinstance(record, Missing):
             raise UserError(f"{self.study.name}, row '{row}' at seed {seed}: {record.reason}")
-        record = without_other_test(record, self.study.evaluations(cell, self.root)[1])
+        record = without_other_test(record, self.study.evaluation_of_text(self.study.texts(cell, self.root).test))
         return RunResults(folder, record, self.study.texts(cell, self.root).dev[:16])
 
 

@@ -61,10 +61,16 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 def with_control(plain: Any) -> str | None:
     """The first text in plain data that holds a control character; None where there is none."""
-    if isinstance(plain, str):
-        return plain if CONTROL.search(plain) else None
-    parts = [*plain, *plain.values()] if isinstance(plain, dict) else plain if isinstance(plain, list) else []
-    return next(filter(None, map(with_control, parts)), None)
+    parts = [plain]
+    for part in parts:  # which grows by what each holds
+        if isinstance(part, str):
+            if CONTROL.search(part):
+                return part
+        elif isinstance(part, dict):
+            parts += [*part, *part.values()]
+        elif isinstance(part, list):
+            parts += part
+    return None
 
 
 class Schema:

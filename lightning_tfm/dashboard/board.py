@@ -3,6 +3,7 @@
 import gc
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -52,6 +53,13 @@ class Seen:
     notes: tuple[str, ...] = ()
     """what is wrong with user-defined metrics that runs are scored by"""
 
+    @property
+    def views(self) -> Iterator[RunState]:
+        """Every run as each of its studies sees it; as it is where it is in none."""
+        for study in self.studies.values():
+            yield from study.runs.values()
+        yield from (run for name, run in self.runs.items() if name not in self.homes)
+
     @cached_property
     def scored(self) -> list[RunState]:
         """The runs as their studies score them, once for each way; by their own evaluation those of no study."""
@@ -93,7 +101,7 @@ class Board:
         """`cache`: the file in which finished runs are kept for the next one (watch/run_cache.py); `texts=False` leaves
         out every line of the corpus."""
         self.root, self.texts = root, texts
-        self.log = Cached(lambda run: tail(run, LOG_LINES), LOGS)
+        self.log = Cached(lambda run: tail(run, LOG_LINES), "", LOGS)
         """the end of the log of a path"""
         self._course = lru_cache(COURSES)(lambda name, text: Curve(root / "runs" / name / "metrics.jsonl", text))
         self._every, self._last = every, -every

@@ -31,7 +31,6 @@ OF_SCORE = ("nll", *(m.field for m in (*METRICS.values(), CHARACTER) if m.printe
 
 def fields(seen: Seen) -> dict[str, Field]:
     """All that are known of the runs seen, by name."""
-    runs = seen.scored
     found = [
         Field(name, kind, partial(_of_record, name)) for name, kind in _fields_of(RunRecord).items() if kind != "text"
     ]
@@ -45,7 +44,7 @@ def fields(seen: Seen) -> dict[str, Field]:
         Field("diverged", "truth", lambda run: run.diverged if run.state == "finished" else None),
         Field("host", "text", lambda run: run.record.hardware.host or None if run.record else None),
     ]
-    records = [run.record for run in runs if run.record]
+    records = [run.record for run in seen.views if run.record]
     measured = {(text, name) for record in records for text, score in record.scores.items() for name in score.measures}
     scored = {*PRINTED, *(name for text, name in measured if text == "dev")}
     metrics = [metric for name, metric in METRICS.items() if metric.counted and name in scored]

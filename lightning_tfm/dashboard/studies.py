@@ -51,7 +51,7 @@ class Outlines:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._read = Cached(self._outline)
+        self._read: Cached[Outline | None] = Cached(self._outline, None)
         self._links: dict[Path, tuple[int, list[Cell]]] = {}
 
     def look(self) -> list[Outline]:
@@ -60,9 +60,8 @@ class Outlines:
             names = sorted(path.name for path in (self._root / "studies").iterdir() if not path.name.startswith("."))
         except OSError:
             return []
-        files = [file_of(self._root, name) for name in names]
-        found = [self._read(file) for file in files if stamp(file) is not None]
-        return [self._with_links(outline) for outline in found]
+        found = (self._read(file_of(self._root, name)) for name in names)
+        return [self._with_links(outline) for outline in found if outline is not None]
 
     def _outline(self, file: Path) -> Outline:
         name = file.parent.name

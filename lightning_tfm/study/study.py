@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -118,12 +118,17 @@ class Study(Kept, ABC):
 
     def evaluation(self, cell: Cell, root: Path) -> str:
         """Evaluation hash of a cell's dev score; `root`: see plan."""
-        return _evaluation_hash(self.base, self.texts(cell, root).dev)
+        return self.evaluation_of_text(self.texts(cell, root).dev)
 
-    def evaluations(self, cell: Cell, root: Path) -> tuple[str, str]:
-        """Evaluation hashes of a cell's dev and test scores; empty for a test text that is not known."""
-        test = self.texts(cell, root).test
-        return self.evaluation(cell, root), _evaluation_hash(self.base, test) if test else ""
+    def evaluation_of_text(self, fingerprint: str) -> str:
+        """Evaluation hash of the scores of a text; empty where it is not known."""
+        if fingerprint not in self._evaluations:
+            self._evaluations[fingerprint] = evaluation_hash(self.base, fingerprint) if fingerprint else ""
+        return self._evaluations[fingerprint]
+
+    @cached_property
+    def _evaluations(self) -> dict[str, str]:
+        return {}
 
     def texts(self, cell: Cell, root: Path) -> Fingerprints:
         """Of a cell's texts, as of the study's start; `root`: see plan."""
@@ -170,10 +175,6 @@ class Study(Kept, ABC):
     @abstractmethod
     def with_earlier(self, old: Self, path: Path) -> Self:
         """This study with what study.json (`path`) held before, `old`. Raises UserError if that is another study."""
-
-
-_evaluation_hash = lru_cache(maxsize=1024)(evaluation_hash)
-"""the same for all rows of a table, which ask for it one by one"""
 
 
 def _hashes(identity: dict[str, Any], seeds: Iterable[int]) -> list[str]:
@@ -262,7 +263,7 @@ class Ablation(Study):
 
     def evaluation_of(self, row: Row) -> str:
         """Evaluation hash of the row's dev scores; that of all rows whose text has the same pieces."""
-        return _evaluation_hash(self.base, self.data_of(row).prints.dev)
+        return self.evaluation_of_text(self.data_of(row).prints.dev)
 
     @property
     def every_row(self) -> list[Row]:

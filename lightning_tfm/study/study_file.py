@@ -86,10 +86,10 @@ def load_as(kind: type[AnyStudy], root: Path, name: str) -> AnyStudy:
 def from_plain(plain: Any, where: Path | str) -> Study:
     """The study in the content of a study.json. Raises UserError."""
     try:
-        if (schema := make_from(_Written, plain).schema) != SCHEMA:
+        if (schema := make_from(_Written, plain, parsed=True).schema) != SCHEMA:
             raise UserError(f"schema {schema}, this version reads {SCHEMA}")
         kind = Search if plain.get("kind") == Search.KIND else Ablation
-        study = make_from(kind, fields_of(plain))
+        study = make_from(kind, fields_of(plain), parsed=True)
         for section in fields(study.base):
             check_ranges(getattr(study.base, section.name), f"base.{section.name}")
         if isinstance(study, Ablation):

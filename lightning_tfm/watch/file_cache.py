@@ -27,13 +27,15 @@ def stamp(path: Path | str) -> Stamp:
 
 
 class Cached(Generic[Content]):
-    """What `read` made of a file, until the file changes; for the `most` that were requested last."""
+    """What `read` made of a file, until the file changes, `absent` where there is none; for the `most` that were
+    requested last."""
 
-    def __init__(self, read: Callable[[Any], Content], most: int = 100_000) -> None:
-        self._read = lru_cache(most)(lambda path, stamped: read(path))
+    def __init__(self, read: Callable[[Any], Content], absent: Content, most: int = 100_000) -> None:
+        self._read, self._absent = lru_cache(most)(lambda path, stamped: read(path)), absent
 
     def __call__(self, path: Path | str) -> Content:
-        return self._read(path, stamp(path))  # taken first: a file that changes while being read is read again
+        now = stamp(path)  # taken first: a file that changes while being read is read again
+        return self._absent if now is None else self._read(path, now)
 
 
 class Lines:

@@ -6,7 +6,8 @@ Also in the reader's own file, outside the results, so that its next start reads
 import hashlib
 import math
 import os
-from collections.abc import Hashable, Mapping
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -44,7 +45,6 @@ class Memory:
         self._file = file
         self._known: dict[str, tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]] = {}
         """mark of a run's files -> its record, what it was called, and what its curve says, as JSON has them"""
-        self._shared: dict[Hashable, Any] = {}
         self._fresh = False
 
     def load(self) -> None:
@@ -53,49 +53,41 @@ class Memory:
             signature, _, content = self._file.read_bytes().partition(b"\n") if self._file else (b"", b"", b"")
             if signature == _signature(content):
                 parts, runs, records = (from_json(line) for line in content.split(b"\n"))
-                sections = [(name, self._section(name, section)) for name, section in parts]
+                sections = [_shared(*part) for part in parts]
                 for (mark, places, called, curve), record in zip(runs, records, strict=True):
                     record["experiment"] = dict(sections[place] for place in places)
                     self._known[mark] = record, called, curve
+
+    @staticmethod
+    def mark(*stamps: Any) -> str:
+        """Of a run's files."""
+        return hashlib.blake2b(to_json(stamps), digest_size=8).hexdigest()
 
     def recall(self, mark: str) -> dict[str, Any] | None:
         """What `save` was given of the finished run whose files have this mark; once."""
         if mark not in self._known:
             return None
         plain, called, curve = self._known.pop(mark)
-        host, dev = (plain.get(part, {}).get(name, "") for part, name in (("hardware", "host"), ("data", "dev")))
-        own = {"scores": {name: self._score(score) for name, score in plain["scores"].items()}}
+        host, dev = plain.get("hardware", NONE).get("host", ""), plain.get("data", NONE).get("dev", "")
+        own = {"scores": {name: _score(score) for name, score in plain["scores"].items()}}
         own |= {"seconds": Seconds(**plain["seconds"])} | _slim_parts(host, dev, plain["parameters"]["total"])
         curve["curve"] = tuple(map(tuple, curve["curve"]))
         return {"record": RunRecord(**plain | own), "called": called and Called(**called), "curve": curve}
-
-    def _score(self, plain: dict[str, Any]) -> Score:
-        plain["measures"] = {name: Measure(**measure) for name, measure in plain.get("measures", {}).items()}
-        plain["ppl"] = math.inf if plain["ppl"] == INFINITE else plain["ppl"]
-        plain["evaluation_hash"] = self._once(plain["evaluation_hash"], plain["evaluation_hash"])
-        return Score(**plain, files=NONE)
 
     def slim(self, record: RunRecord, experiment: dict[str, Any]) -> RunRecord:
         """A record, and what its run trained, without what only a run's own page shows."""
         self._fresh = True
         for score in record.scores.values():
-            signature, evaluation = (self._once(text, text) for text in (score.signature, score.evaluation_hash))
+            signature, evaluation = map(sys.intern, (score.signature, score.evaluation_hash))
             _set_in_place(score, signature=signature, evaluation_hash=evaluation, by_length=None, files=NONE)
         parts = _slim_parts(record.hardware.host, record.data.dev, record.parameters.total)
         _set_in_place(record, experiment=self.experiment(experiment), **parts)
         return record
 
-    def experiment(self, plain: dict[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    def experiment(plain: dict[str, Any]) -> dict[str, Any]:
         """The same, sharing equal sections with an earlier run."""
-        with suppress(TypeError, AttributeError):  # a damaged file may hold anything
-            return {name: self._section(name, section) for name, section in plain.items()}
-        return plain
-
-    def _section(self, name: str, section: dict[str, Any]) -> dict[str, Any]:
-        return self._once((name, *section.items()), section)
-
-    def _once(self, key: Hashable, value: Any) -> Any:
-        return self._shared.setdefault(key, value)
+        return dict(_shared(*part) for part in plain.items())
 
     def save(self, runs: Mapping[str, Mapping[str, Any]]) -> None:
         """Write these to the file, by the marks of their files, if any were read since it was. Raises OSError.
@@ -118,6 +110,26 @@ class Memory:
         with replacing(self._file) as file:
             file.write(_signature(content) + b"\n" + content)
         self._fresh = False
+
+
+def _shared(name: str, section: Any) -> tuple[str, Any]:
+    """A section of an experiment, with its name; of equal ones the first."""
+    try:
+        return _section(name, *section.items())
+    except (TypeError, AttributeError):  # a damaged file may hold anything
+        return name, section
+
+
+@cache
+def _section(name: str, *items: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
+    return name, dict(items)
+
+
+def _score(plain: dict[str, Any]) -> Score:
+    plain["measures"] = {name: Measure(**measure) for name, measure in plain.get("measures", {}).items()}
+    plain["ppl"] = math.inf if plain["ppl"] == INFINITE else plain["ppl"]
+    plain["evaluation_hash"] = sys.intern(plain["evaluation_hash"])
+    return Score(**plain, files=NONE)
 
 
 _machine = cache(lambda host: Machine(host=host))

@@ -8,7 +8,6 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -308,11 +307,12 @@ class Reader:
         if self._state is None or not self._settled or stamps != self._stamps:
             self._stamps = stamps
             more = [stamp(f"{self._path}{part}") for part in MORE]
-            self._mark = blake2b(repr([self.name, stamps, more]).encode(), digest_size=8).hexdigest()
-            kept = self._memory.recall(self._mark) if self._memory and self._state is None else None
-            if kept is not None:
-                self._settled = True
-            state = self._read(named=more[1] is not None) if kept is None else recorded_state(self.name, **kept)
+            if self._memory:
+                self._mark = self._memory.mark(self.name, stamps, more)
+            if self._memory and self._state is None and (kept := self._memory.recall(self._mark)):
+                self._settled, state = True, recorded_state(self.name, **kept)
+            else:
+                state = self._read(named=more[1] is not None)
             self._state = self._state if state == self._state else state
         return self._state
 

@@ -18,6 +18,7 @@ from lightning_tfm.runs.process.process_id import ProcessId
 from lightning_tfm.runs.record import Missing, RunRecord, Score, Seconds
 from lightning_tfm.runs.rescored import read_later, under_evaluation, without_other_test
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation, Study
 from lightning_tfm.study.study_file import folder_of
@@ -159,7 +160,7 @@ class Watch:
     _most: int = 0
     """trials that a search makes in all"""
     _links: list[Cell] | None = None
-    _score: Cached[Score | Missing | None] = field(default_factory=lambda: Cached(lambda path: read_later(Path(path))))
+    _score: Cached[Score | Missing | None] = field(default_factory=lambda: Cached(lambda p: read_later(Path(p)), None))
 
     def __post_init__(self) -> None:
         self.runs = self.runs or Runs(self.root, curves=isinstance(self.study, Ablation))
@@ -222,8 +223,9 @@ class Watch:
             return run
         if cell.row not in self._evaluations:  # of a row that somebody else added or dropped: none
             foreign = isinstance(self.study, Ablation) and all(row.name != cell.row for row in self.study.rows)
-            of = () if foreign else self.study.evaluations(cell, self.root)
-            self._evaluations[cell.row] = (*of, self.study.texts(cell, self.root).dev) if of else ("", "", "")
+            texts = Fingerprints("", "") if foreign else self.study.texts(cell, self.root)
+            dev, test = map(self.study.evaluation_of_text, (texts.dev, texts.test))
+            self._evaluations[cell.row] = dev, test, texts.dev
         evaluation, test, text = self._evaluations[cell.row]
         if not evaluation:
             return run

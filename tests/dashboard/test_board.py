@@ -284,7 +284,7 @@ def test_a_test_score_is_shown_in_no_study_of_another_test_text(made):
     save(replace(study, name="three", prints=replace(known, test="2" * 64)), made.root)
     (path,) = made.root.glob("runs/*/result.json")
     record = json.loads(path.read_bytes())
-    hashed = one.evaluations(one.cells()[0], made.root)[1]
+    hashed = one.evaluation_of_text(one.texts(one.cells()[0], made.root).test)
     record["scores"]["test"] = record["scores"]["dev"] | {"split": "test", "ppl": 66.0, "evaluation_hash": hashed}
     path.write_text(json.dumps(record))
     for name, ppl in (("two", 66.0), ("three", None)):

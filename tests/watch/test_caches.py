@@ -83,7 +83,7 @@ def test_a_curve_keeps_finite_numbers_and_thins_long_series(tmp_path):
 def test_what_was_read_is_kept_until_the_file_is_another(tmp_path):
     path, read = tmp_path / "a.json", []
     path.write_text("1")
-    kept = Cached(lambda p: read.append(p) or p.read_text(), most=1)
+    kept = Cached(lambda p: read.append(p) or p.read_text(), "none", most=1)
     assert [kept(path), kept(path)] == ["1", "1"] and len(read) == 1
     half = tmp_path / "half"
     half.write_text("2")
@@ -92,6 +92,8 @@ def test_what_was_read_is_kept_until_the_file_is_another(tmp_path):
     half.write_text("3")
     kept(half)
     assert kept(path) == "2" and len(read) == 4  # one was kept, and it was the other
+    path.unlink()
+    assert kept(path) == "none" and len(read) == 4
 
 
 def test_objects_and_tails_of_what_is_not_there(tmp_path):
@@ -223,6 +225,16 @@ def test_of_equal_parts_one_is_kept(made, tmp_path):
         one, two = (seen.runs[cell.training_hash[:16]] for cell in study.cells())
         assert one.experiment["model"] is two.experiment["model"]
         assert one.experiment["training"]["seed"] != two.experiment["training"]["seed"]
+        board.keep()
+
+
+def test_an_experiment_that_holds_anything_is_kept_as_it_is(made, tmp_path):
+    result = next(path for path in made.root.glob("runs/*/result.json") if path.stat().st_size > 100)
+    plain = json.loads(result.read_bytes()) | {"experiment": {"model": [1], "data": {"train": ["a"]}, "training": 5}}
+    result.write_text(json.dumps(with_checksum(plain)))
+    for _ in range(2):
+        board, seen = looked(made, tmp_path / "kept.jsonl")
+        assert seen.runs[result.parent.name].experiment == plain["experiment"]
         board.keep()
 
 
