@@ -72,6 +72,7 @@ def asset(kind: str) -> bytes:
     files = {
         "css": [*map(theirs.joinpath, SHARED), uplot / "uPlot.min.css", own / "dashboard.css"],
         "js": [
+            theirs / "elements.js",
             own / "charts.js",
             uplot / "uPlot.iife.min.js",
             theirs / "sort.js",

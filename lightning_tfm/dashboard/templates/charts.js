@@ -1,5 +1,4 @@
 // Live charts: uPlot draws them; here is what a reader can do with them by pointer, by touch and by keyboard.
-'use strict';
 const DASHES = [[], [7, 3], [2, 3], [8, 3, 2, 3]];
 const css = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 // the class of a line's colour: its verdict's, where the page's main figure has one
@@ -109,22 +108,17 @@ class Chart {
 
   // an entry of the key, which hides its curve and shows it again
   toggle(series) {
-    const entry = document.createElement('li'), button = document.createElement('button'), mark = document.createElement('span');
-    mark.className = kind(series);
-    mark.textContent = this.data.dots && !series.line ? (series.hollow ? '○ ' : '● ') : ['━ ', '╍ ', '┅ ', '┉ '][dashes(series)];
-    mark.setAttribute('aria-hidden', 'true');
-    const name = document.createElement('bdi'), press = () => button.setAttribute('aria-pressed', String(!this.hidden.has(series.name)));
-    name.textContent = series.name;
-    button.type = 'button';
-    button.append(mark, name);
-    button.addEventListener('click', () => {
+    const sign = this.data.dots && !series.line ? (series.hollow ? '○ ' : '● ') : ['━ ', '╍ ', '┅ ', '┉ '][dashes(series)];
+    const mark = made('span', {className: kind(series), textContent: sign, ariaHidden: 'true'});
+    const button = made('button', {type: 'button'}, mark, made('bdi', {textContent: series.name}));
+    const press = () => { button.ariaPressed = String(!this.hidden.has(series.name)); };
+    button.onclick = () => {
       this.hidden.delete(series.name) || this.hidden.add(series.name);
       press();
       this.draw();
-    });
+    };
     press();
-    entry.append(button);
-    return entry;
+    return made('li', {}, button);
   }
 
   // what is drawn: of each series its points over the chosen axis, and smoothed ones in front of them

@@ -1,6 +1,4 @@
 // The dashboard's script: asks for news, draws charts, sorts, filters. Without it the tables are there as they were sent.
-const one = (query, inside = document) => inside.querySelector(query);
-const all = (query, inside = document) => [...inside.querySelectorAll(query)];
 
 // --- times ---
 
@@ -43,7 +41,7 @@ async function list(count = CHUNK) {
 function tick() {
   const boxes = all('#table-runs input'), here = new Set(boxes.map(box => box.value));
   boxes.forEach(box => { box.checked = ticked.has(box.value); });
-  one('#kept').replaceChildren(...[...ticked].filter(name => !here.has(name)).map(name => Object.assign(document.createElement('input'), {type: 'hidden', name: 'run', value: name})));
+  one('#kept').replaceChildren(...[...ticked].filter(name => !here.has(name)).map(name => made('input', {type: 'hidden', name: 'run', value: name})));
 }
 
 if (choose) {
@@ -112,17 +110,16 @@ function place(id, html) {
   if (focus) all('a, button, input, summary, [tabindex]', part)[where]?.focus();
   if (id === 'runs') tick();
   times(part);
-  if (one('.same')?.checked) all('.alike').forEach(row => { row.hidden = false; });
 }
 
 function rows(news) {
-  const made = document.createElement('template');
+  const template = made('template');
   for (const [id, fresh] of Object.entries(news)) {
     const body = one('#' + id + ' tbody');
     if (!body && !fresh.count) continue;
     if (!body) return location.reload();
-    made.innerHTML = fresh.rows.join('');
-    for (const row of [...made.content.children]) {
+    template.innerHTML = fresh.rows.join('');
+    for (const row of [...template.content.children]) {
       const old = document.getElementById(row.id);
       if (!old) { row.dataset.n = -(++arrived); body.prepend(row); continue; }
       row.dataset.n = old.dataset.n ??= arrived++;
@@ -198,17 +195,15 @@ document.addEventListener('change', event => {
   const form = event.target.closest('form.compare');
   if (event.target.name === 'run') event.target.checked ? ticked.add(event.target.value) : ticked.delete(event.target.value);
   if (form && event.target.type === 'checkbox') ready(form);
-  if (event.target.matches('.same')) all('.alike').forEach(row => { row.hidden = !event.target.checked; });
 });
 // a row's name opens what is known of it, over the page
 document.addEventListener('click', async event => {
   const link = event.target.closest('a.panel');
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  const panel = one('dialog') ?? document.body.appendChild(document.createElement('dialog')), close = document.createElement('button');
+  const panel = one('dialog') ?? document.body.appendChild(made('dialog')), close = made('button', {type: 'button', className: 'plain close', textContent: 'Close', onclick: () => panel.close()});
   const answer = await fetch(link.href), found = new DOMParser().parseFromString(await answer.text(), 'text/html');
-  Object.assign(close, {type: 'button', className: 'plain close', textContent: 'Close'}).addEventListener('click', () => panel.close());
-  panel.setAttribute('aria-label', link.textContent);
+  panel.ariaLabel = link.textContent;
   panel.replaceChildren(close, ...one('main', found).childNodes);
   panel.showModal();
 });

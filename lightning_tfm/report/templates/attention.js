@@ -64,13 +64,12 @@ if (one('#attention-data')) {
     const most = Math.max(...layers.map(layer => layer.heads.length));
     side.heads.style.gridTemplateColumns = `repeat(${Math.min(most, 16)}, minmax(24px, 64px))`;
     side.heads.replaceChildren(...layers.flatMap((layer, l) => layer.heads.map((weights, h) => {
-      const button = made('button', {type: 'button'}, thumbnail(weights, words.across.length));
-      button.setAttribute('aria-label', `layer ${l + 1}, head ${h + 1}, entropy ${layer.bits[h].toFixed(2)} bit`);
-      Object.assign(button.dataset, {layer: l, head: h});
-      button.addEventListener('click', () => {
+      const ariaLabel = `layer ${l + 1}, head ${h + 1}, entropy ${layer.bits[h].toFixed(2)} bit`, onclick = () => {
         Object.assign(picked, {layer: l, head: h});
         drawBoth();
-      });
+      };
+      const button = made('button', {type: 'button', ariaLabel, onclick}, thumbnail(weights, words.across.length));
+      Object.assign(button.dataset, {layer: l, head: h});
       return button;
     })));
     shownLarge(side, layers, kind, words, run);

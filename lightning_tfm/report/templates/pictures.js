@@ -47,16 +47,11 @@
       const seen = all('svg:not(.icon)', figure).find(visible);
       return seen && one('use', seen) ? one('svg', figure) : seen;  // parts of a picture are shown, all of it is saved
     };
-    const buttons = [['SVG', asSvg], ['PNG', asPng]].map(([kind, act]) => {
-      const button = made('button', {type: 'button', textContent: kind});
-      const named = () => now() ? now().getAttribute('aria-label').split(',')[0] : 'figure';
-      button.setAttribute('aria-label', 'Download as ' + kind + ': '
-        + (figure.getAttribute('aria-label') || one('svg:not(.icon)', figure).getAttribute('aria-label')));
-      button.addEventListener('click', () => {
-        if (now()) act(now(), slug(title + ' ' + named()));
-      });
-      return button;
-    });
+    const name = figure.ariaLabel || one('svg:not(.icon)', figure).ariaLabel;
+    const buttons = [['SVG', asSvg], ['PNG', asPng]].map(([kind, act]) => made('button', {
+      type: 'button', textContent: kind, ariaLabel: 'Download as ' + kind + ': ' + name, onclick: () => {
+        if (now()) act(now(), slug(title + ' ' + now().ariaLabel.split(',')[0]));
+      }}));
     const place = one('figcaption', figure) || figure.appendChild(made('figcaption'));
     place.prepend(made('span', {className: 'tools'}, ...buttons));
   });

@@ -1,12 +1,4 @@
 // The scripts of all pages. Without them all numbers and pictures are there, only unsorted; attention maps need them.
-'use strict';
-const one = (query, inside = document) => inside.querySelector(query);
-const all = (query, inside = document) => [...inside.querySelectorAll(query)];
-const made = (name, properties = {}, ...content) => {
-  const element = Object.assign(document.createElement(name), properties);
-  element.append(...content);
-  return element;
-};
 const drawn = (name, attributes, ...content) => {
   const element = document.createElementNS('http://www.w3.org/2000/svg', name);
   Object.entries(attributes).forEach(([key, value]) => element.setAttribute(key, value));

@@ -42,12 +42,11 @@
       if (box.id in found) box.checked = found[box.id];
       box.addEventListener('change', () => keep({...kept(), [box.id]: box.checked}));
     });
-    const back = made('button', {type: 'button', className: 'plain', textContent: 'as at first'});
-    back.addEventListener('click', () => {
+    const onclick = () => {
       boxes.forEach(box => box.checked = start[box.id]);
       keep({});
-    });
-    chooser.append(back);
+    };
+    chooser.append(made('button', {type: 'button', className: 'plain', textContent: 'as at first', onclick}));
   }
 
   const words = cell => {
@@ -83,12 +82,8 @@
     }
     say('Copied: ' + what);
   };
-  const tools = (...buttons) => made('div', {className: 'tools table-tools'}, ...buttons.map(([name, label, act]) => {
-    const button = made('button', {type: 'button', textContent: name});
-    button.setAttribute('aria-label', label);
-    button.addEventListener('click', act);
-    return button;
-  }));
+  const tools = (...buttons) => made('div', {className: 'tools table-tools'}, ...buttons.map(([textContent, ariaLabel, onclick]) =>
+    made('button', {type: 'button', textContent, ariaLabel, onclick})));
   all('main table').forEach((table, i) => {
     const place = table.closest('.scroll') || table;
     const name = (table.caption || place).getAttribute('aria-label') || 'table ' + (i + 1);

@@ -1,8 +1,6 @@
 // One tooltip for all pictures: what a mark says, by pointer, by touch and, in a picture that has the focus, by arrow keys.
 {
-  const tip = document.body.appendChild(document.createElement('div'));
-  Object.assign(tip, {className: 'tip', hidden: true});
-  tip.setAttribute('role', 'status');
+  const tip = document.body.appendChild(made('div', {className: 'tip', hidden: true, role: 'status'}));
   let shown = null, text = '';
   const hide = () => {
     if (shown) shown.classList.remove('lit');
@@ -16,11 +14,7 @@
       shown = mark;
       text = lines.join('\n');
       mark.classList.add('lit');
-      tip.replaceChildren(...lines.map((line, i) => {
-        const part = document.createElement(i ? 'div' : 'strong');
-        part.textContent = line;
-        return part;
-      }));
+      tip.replaceChildren(...lines.map((line, i) => made(i ? 'div' : 'strong', {textContent: line})));
       tip.hidden = false;
     }
     const {width, height} = tip.getBoundingClientRect();
