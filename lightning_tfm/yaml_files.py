@@ -124,13 +124,15 @@ def read_yaml(name: str | Path) -> YamlFile:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise UserError(f"{path}:{line}: not UTF-8") from error
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        loader = _Loader(text)
+        node = loader.get_single_node()
         lines: dict[tuple[str, ...], int] = {}
+        values: Any = None
         if node is not None:
             if _size(node, {}, DEEPEST) > MOST:
                 raise RecursionError
             _index(path, node, (), lines)
-        values = yaml.load(text, Loader=_Loader)
+            values = loader.construct_document(node)
     except RecursionError:
         raise UserError(
             f"{path}: more than {DEEPEST} levels or {MOST:,} values, those that aliases repeat included"

@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ Plain = dict[str, Any]
 """a record.Segment as a checkpoint holds it"""
 
 
+@cache
 def versions() -> dict[str, str]:
     by_name = {"python": platform.python_version()}
     for name in PACKAGES:

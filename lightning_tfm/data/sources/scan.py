@@ -13,6 +13,7 @@ action to the turns. `x after y` is y, then x. The splits, as their authors made
 
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpus import Corpus
@@ -54,6 +55,7 @@ def commands() -> Iterator[Meaning]:
             yield f"{first} after {second}", then + before
 
 
+@cache
 def _all_splits() -> dict[str, list[Meaning]]:
     every = list(commands())
     dealt = sorted(every, key=lambda pair: hashlib.sha256(pair[0].encode()).digest())
