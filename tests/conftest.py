@@ -21,25 +21,28 @@ import pytest
 from sacrebleu import CHRF
 
 from lightning_tfm.corpus_metrics import Bleu, Chrf
+from lightning_tfm.dashboard import markup
+from lightning_tfm.report.pages import document
+from lightning_tfm.runs import samples
+from lightning_tfm.runs.environment import versions
 from lightning_tfm.runs.process.forking import fork, unblock_signals
 from lightning_tfm.runs.process.process_id import start_ticks
 from lightning_tfm.runs.record import Claimed, RunRecord, Segment
 from lightning_tfm.schema import Flaw, make_from
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.study import Ablation
+from tests.helpers.together import pytest_addoption, pytest_runtestloop  # noqa: F401  hooks
 from tests.helpers.waiting import wait_for
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"  # whatever the shell says: ranks have one thread, and are compared with one process
+samples.EXTRA = 1  # untrained models do not end their sentences
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first, so that workers who take whole files end together."""
-    items.sort(key=lambda item: "tests/system/" not in item.nodeid)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: a fifth of the time most tests wait for processes of their own."""
-    return (os.cpu_count() or 1) + 1
+    """The files that take longest come first, so that workers who take whole files end together; by their size."""
+    sizes = {path: path.stat().st_size for path in {item.path for item in items}}
+    items.sort(key=lambda item: ("tests/system/" not in item.nodeid, -sizes[item.path]))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -50,10 +53,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: looking for garbage in it, in every forked child too, took a third of the time."""
-    for kind in (Claimed, Segment, RunRecord):  # what reads them, every forked child would make anew
+    """What is there by now stays: looking for garbage in it, in every forked child too, took a third of the time."""
+    for kind in (Claimed, Segment, RunRecord, Ablation, Search):  # what reads them, every child would make anew
         with suppress(Flaw):
             make_from(kind, {})
+    for made in (document.environment(), markup.environment()):
+        for name in made.list_templates(extensions=["html"]):
+            made.get_template(name)
+    versions()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
 
