@@ -31,7 +31,7 @@ from tests.helpers.studies import Generator, own_row
 from tests.helpers.tiny import forget_ours, in_child
 
 ROOT = Path(__file__).parents[1]
-FOLDER = re.compile(r"(?<![\w.:/$~}-])/(?:home|root|work|tmp|mnt|media|scratch|Users)/[\w.-]+")
+FOLDER = re.compile(r"/(?<![\w.:/$~}-]/)(?:home|root|work|tmp|mnt|media|scratch|Users)/[\w.-]+")
 
 
 def committed() -> Iterator[tuple[str, str]]:
@@ -75,7 +75,7 @@ NVIDIAS = {"/tmp/nvidia-mps"}
 def absolute(name: str, text: str) -> set[str]:
     """Folders of a machine that a text names; in JSON, which programs write, every absolute path is one."""
     found = set(FOLDER.findall(text))
-    if name.endswith(".json"):
+    if name.endswith(".json") and '"/' in text:
         found |= {leaf for leaf in strings(json.loads(text)) if leaf.startswith("/")}
     return found - NVIDIAS
 

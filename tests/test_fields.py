@@ -156,8 +156,9 @@ def test_it_shows(key, value, view, both, root, seen):
     before, after = make(both), make(both | {key: value})
     assert before != after
     if (view, before) not in seen:
+        first = all(view is not other for other, _ in seen)
         seen[view, before] = view(before, root)
-        if view is not table_score:  # that run is finished and would not be trained again
+        if first and view is not table_score:  # that run is finished and would not be trained again
             assert view(before, root) == seen[view, before], "the view itself is not steady"
     assert view(after, root) != seen[view, before]
 

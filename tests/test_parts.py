@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 
+from tests.helpers.calling import Call
+from tests.helpers.tiny import forget_ours
 from tests.testing.test_model_suites import Attention
 
 ROOT = Path(__file__).parents[1]
@@ -113,8 +116,19 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_new_parts_are_counted_drawn_refused_and_listed_and_a_metric_and_a_word_show_in_every_format(copy):
     names = {kind: name for kind, (name, *_) in PARTS.items()}
-    said = run(copy, "-c", f"ROOT, NAMES = {str(copy)!r}, {names}\n{MEASURED}{KNOWN}")
-    assert [name for name in names.values() if not re.search(rf"\b{name}\b", said)] == [], "not in --help"
+
+    def in_the_copy() -> None:
+        forget_ours()
+        for name in [name for name in sys.modules if name.startswith(("tests", "docs"))]:
+            del sys.modules[name]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, AssertionRewritingHook)]
+        sys.path.insert(0, str(copy))
+        os.environ["COLUMNS"] = "1000"
+        exec(MEASURED + KNOWN, {"ROOT": str(copy), "NAMES": names})
+
+    said = Call(in_the_copy, folder=copy).wait()
+    assert said.code == 0, said.err
+    assert [name for name in names.values() if not re.search(rf"\b{name}\b", said.out)] == [], "not in --help"
 
 
 @pytest.mark.long

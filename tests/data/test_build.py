@@ -149,7 +149,7 @@ def test_word_by_word_gives_the_same_ids(tokenizer, cached, monkeypatch):
 
 
 @pytest.mark.skipif(not REAL_TEXT, reason="LIGHTNING_TFM_DATA is unset: the folder of real parallel text")
-@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
+@pytest.mark.parametrize("normalization", ["identity", pytest.param("nmt_nfkc", marks=pytest.mark.long)])
 def test_word_by_word_on_real_text(tmp_path, normalization):
     for folder in ("wmt-news", "tatoeba-en-fr", "gnome-docs-en-de", "manpages-en-fr"):
         other = folder[-2:] if folder != "wmt-news" else "fr"

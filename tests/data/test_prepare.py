@@ -214,13 +214,18 @@ def test_an_open_store_needs_only_its_folder(files, tmp_path):
     assert len(Prepared(moved).split("val")) == 8
 
 
+LONG = pytest.mark.long
+
+
 @real_text
 @pytest.mark.parametrize(
     ("folder", "settings", "kept"),
     [
         ("multi30k", {"test": "test_2016_flickr"}, {"train": 29000, "dev": 1014, "test": 1000}),
-        ("multi30k", {"test": "test_2016_flickr", "source": "fr", "target": "en"}, {"train": 29000}),
-        ("wmt-news", {"test": ""}, {"train": 13573, "dev": 3000}),
+        pytest.param(
+            "multi30k", {"test": "test_2016_flickr", "source": "fr", "target": "en"}, {"train": 29000}, marks=LONG
+        ),
+        pytest.param("wmt-news", {"test": ""}, {"train": 13573, "dev": 3000}, marks=LONG),
     ],
 )
 def test_real_text(tmp_path, folder, settings, kept):

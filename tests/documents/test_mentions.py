@@ -100,8 +100,14 @@ def heads() -> list[tuple[str, str]]:
     return found
 
 
-# two scales by ratios: their texts are made to be counted, which takes ten seconds
-LONG = {("ladder.yaml", "lightning-tfm sweep sweeps/ladder.yaml --seeds 71-73")}
+# by ratios: their texts are made to be counted, which takes seconds
+LONG = {
+    ("ladder.yaml", "lightning-tfm sweep sweeps/ladder.yaml --seeds 71-73"),
+    (
+        "ratios.yaml",
+        "lightning-tfm sweep sweeps/table3.yaml --name r2-builtin --config experiments/ratios.yaml --seeds 71-73",
+    ),
+}
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ from lightning_tfm.study.study_file import folder_of, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.training.schedule import EventSchedule
 
+PAPERS = all_rows()
 NOT_PUBLISHED = Paper(None, None, None)
 PRINTS = Fingerprints("t" * 64, "d" * 64)
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
@@ -85,8 +86,7 @@ def own_row(name: str, change: Mapping[str, Any] = {}, group: str = "X", line: i
 
 def rows_of(names: Iterable[str | Row]) -> list[Row]:
     """The paper's rows by their names, others as they are."""
-    known = all_rows()
-    return [known[name] if isinstance(name, str) else name for name in names]
+    return [PAPERS[name] if isinstance(name, str) else name for name in names]
 
 
 def ablation(rows: Iterable[str | Row] = ("base",), seeds: Iterable[int] = (1,), **changes: Any) -> Ablation:
@@ -345,7 +345,7 @@ class Folder:
 
     def table(self, name: str, rows: Sequence[str] | None = None, seeds: Iterable[int] = (1, 2, 3)) -> Ablation:
         """An ablation of the paper's rows, not yet begun."""
-        return save(ablation(rows or all_rows(), seeds, name=name, base=SMALL, V=800), self.root)
+        return save(ablation(rows or PAPERS, seeds, name=name, base=SMALL, V=800), self.root)
 
     def search(self, name: str, trials: int, seeds: Sequence[int] = ()) -> Search:
         """A search, not yet begun."""

@@ -192,7 +192,7 @@ def test_torch_counts_as_many_without_a_source(change):
     test_torch_counts_as_many(change, 1, 40)
 
 
-@pytest.mark.parametrize(("S", "T"), [(23, 17), (29, 40)])
+@pytest.mark.parametrize(("S", "T"), [(23, 17), pytest.param(29, 40, marks=pytest.mark.long)])
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_torch_counts_as_many(change, S, T):
     """In texts that are no whole number of a restricted layer's blocks, too, and in one that it compares as a whole.

@@ -79,7 +79,7 @@ def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
     [
         ("journal", "grid", {"dev/bleu": "maximize"}),
         ("journal", "random", {"dev/ppl": "minimize", "dev/bleu": "maximize"}),
-        ("postgres", "random", {"dev/bleu": "maximize"}),
+        pytest.param("postgres", "random", {"dev/bleu": "maximize"}, marks=pytest.mark.long),
     ],
 )
 def test_a_failed_trial_of_a_search_is_queued_again(tmp_path, kind, sampler, objectives, request):
@@ -264,7 +264,7 @@ def test_where_no_runs_are_it_is_said_whether_the_folder_exists(tmp_path: Path, 
 ROWS = ["base", "A-h1", "A-h4"]
 
 
-@pytest.fixture(params=["journal", "postgres"])
+@pytest.fixture(params=["journal", pytest.param("postgres", marks=pytest.mark.long)])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Queue]:
     """A study whose runs are finished, but for one seed of A-h4, which waits."""
     one = Generator(tmp_path, ROWS, [1, 2, 3], "made")

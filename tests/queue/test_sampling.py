@@ -155,7 +155,7 @@ def test_the_points_of_a_grid_run_once_each(tmp_path: Path) -> None:
     assert "6 finished" in summary and "too few to tell" in summary
 
 
-@pytest.mark.parametrize("kind", ["journal", "postgres"])
+@pytest.mark.parametrize("kind", ["journal", pytest.param("postgres", marks=pytest.mark.long)])
 def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, kind, request) -> None:
     storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
     rates = [Parameter("training.lr_factor", "categorical", [0.4, 0.3, 5.0, 6.0])]  # the second beats the first

@@ -143,6 +143,7 @@ class OwnDropout(Softmax):
 
 
 SMALL = Model(N=2, d_model=16, d_ff=23, h=2, d_k=6, d_v=5)
+SMALLEST = replace(SMALL, N=1, max_positions=4)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_what_a_class_draws_itself_is_the_same_again_after_a_restart(cls):
     assert loss(1) == losses[0] and len({*losses}) > 1
 
 
-@pytest.mark.parametrize("sizes", [Model(), Model(N=1, d_model=16, d_ff=23, h=2, d_k=6, d_v=5, max_positions=4)])
+@pytest.mark.parametrize("sizes", [pytest.param(Model(), marks=pytest.mark.long), SMALLEST], ids=["base", "smallest"])
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -281,7 +282,9 @@ def reverse(path: Path) -> None:
     path.write_text("".join(f"{line}\n" for line in reversed(path.read_text().splitlines())))
 
 
-@pytest.mark.parametrize("edited", ["train.de", "val.de", "test.de"])
+@pytest.mark.parametrize(
+    "edited", ["train.de", *(pytest.param(f"{x}.de", marks=pytest.mark.long) for x in ("val", "test"))]
+)
 def test_cells_of_a_study_whose_text_was_edited_are_refused_until_it_is_back(tmp_path: Path, edited: str) -> None:
     study, text = begun(tmp_path), tmp_path / "text" / edited
     first, *others = study.cells()

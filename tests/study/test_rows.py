@@ -22,7 +22,7 @@ from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load, load_as, save
 from lightning_tfm.study.user_classes import user_classes
 from lightning_tfm.watch.study_state import CellState
-from tests.helpers.studies import ablation, leave, own_row
+from tests.helpers.studies import PAPERS, ablation, leave, own_row
 from tests.study.test_plan import TABLE, call
 
 MINIATURE = Miniature(width=8, depth=2, steps=100)
@@ -175,7 +175,7 @@ def absolute() -> list[Row]:
         differing = {key: yaml.safe_load(line[key]) for key in SIZES if line[key] != PAPER[0][key]}
         section = {"eps_ls": "training", "steps": "training"}
         change = {f"{section.get(key, 'model')}.{key}": value for key, value in differing.items()}
-        rows.append(replace(all_rows()[line["row"]], change=change))
+        rows.append(replace(PAPERS[line["row"]], change=change))
     return rows
 
 

@@ -12,7 +12,10 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.cli.train.demo import BEGIN, NEXT
+from lightning_tfm.cli.train.fit import _watching
 from lightning_tfm.runs.outcome import EXIT_CODES
+from lightning_tfm.runs.process.forking import exit_on_signals
+from lightning_tfm.study.cell import Cell
 from tests.helpers import held
 from tests.helpers.calling import Call, begin, call
 from tests.helpers.tiny import miniature, write_corpus
@@ -279,22 +282,15 @@ def test_the_demo_is_stopped_goes_on_and_is_repeated(tmp_path):
     assert len(list((tmp_path / "results/runs").iterdir())) == 1
 
 
-PROGRAM = """
-import sys
-from pathlib import Path
-from lightning_tfm.cli.train.fit import _watching
-from lightning_tfm.study.cell import Cell
-from lightning_tfm.runs.process.forking import exit_on_signals
-exit_on_signals()
-for _ in range(int(sys.argv[2])):
-    with _watching(Path(sys.argv[1]), Cell("base", 1, "0" * 64, 1.0)):
-        pass
-"""
-
-
 @pytest.mark.parametrize("times", [30, pytest.param(200, marks=pytest.mark.long)])
 def test_the_view_ends_with_a_run_that_ends_at_once(tmp_path: Path, times: int) -> None:
     """A signal that reaches a child before Python has set it up after the fork is forgotten."""
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(times)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+
+    def watched() -> None:
+        exit_on_signals()
+        for _ in range(times):
+            with _watching(tmp_path, Cell("base", 1, "0" * 64, 1.0)):
+                pass
+
+    done = Call(watched).wait()
+    assert done.code == 0 and "Traceback" not in done.err, done.err

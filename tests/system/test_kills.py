@@ -154,7 +154,7 @@ def nth(draw: random.Random, seen: Counter, moment: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "moment", ["half a checkpoint", "validation", pytest.param("epoch's end", marks=pytest.mark.long)]
+    "moment", ["half a checkpoint", *(pytest.param(at, marks=pytest.mark.long) for at in ("validation", "epoch's end"))]
 )
 def test_one_process_killed(corpus, unbroken, tmp_path, forks, moment):
     strike = Strike(moment, max(2, unbroken[2][moment] // 2))
@@ -277,7 +277,9 @@ def outcome(path: Path) -> dict:
     return json.loads((path / "outcome.json").read_bytes())
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("signum", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long), (signal.SIGINT, 130)]
+)
 def test_a_signal_writes_a_checkpoint_and_says_so(long_corpus, unbroken_curve, tmp_path, signum, code):
     e = experiment(long_corpus / "text", **EXACT)
     found, path = in_child(struck, e, tmp_path, often(1), Strike("update", 13, signum))
@@ -288,7 +290,7 @@ def test_a_signal_writes_a_checkpoint_and_says_so(long_corpus, unbroken_curve, t
     assert metrics(path) == unbroken_curve
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.long)])
 def test_stopped_on_one_layout_and_gone_on_with_on_another(long_corpus, unbroken_curve, tmp_path, before, after):
     """In mid-epoch. That every sentence still comes once, the plan's own tests say: the step is all its state.
 
@@ -310,7 +312,7 @@ def test_stopped_on_one_layout_and_gone_on_with_on_another(long_corpus, unbroken
     assert 0 < record["padding"] < 0.5
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_checkpoints_by_the_clock_lose_nothing_else(long_corpus, unbroken_curve, tmp_path, devices):
     """Due at once here, so that every step leaves one whatever the steps say; killed, the curve is that of no kill."""
     e = experiment(long_corpus / "text", **EXACT)

@@ -21,7 +21,7 @@ from lightning_tfm.training.module import TransformerModule
 from tests.helpers.tiny import LINES, experiment, in_child, metrics, train, write_corpus, write_lines
 
 LAYOUTS = [(1, 1), (2, 2), (4, 1), (1, 4)]
-"""processes, micro-batches in a step"""
+"""processes, micro-batches in a step; the second has several of both, and is fast"""
 BOUND = {"float64": 1e-12, "float32": 1e-5}
 
 
@@ -157,7 +157,10 @@ def followed(root) -> Callable[[str, tuple[int, int]], tuple]:
     return lambda name, layout: group(FAST if name in FAST else SLOW, layout)[name]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS[1:], ids=lambda x: f"{x[0]}x{x[1]}")
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(x, marks=[pytest.mark.long] * (x != (2, 2)), id=f"{x[0]}x{x[1]}") for x in LAYOUTS[1:]],
+)
 @pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.long) for name in SLOW)])
 class TestShort:
     def test_gradient_of_one_step(self, followed, layout, name):
@@ -196,7 +199,7 @@ def scores(run: Path) -> dict:
     return json.loads((run / "result.json").read_bytes())["scores"]
 
 
-@pytest.mark.parametrize("text", ["text", "lines"])
+@pytest.mark.parametrize("text", ["text", pytest.param("lines", marks=pytest.mark.long)])
 def test_dev_scores_are_identical_on_one_two_and_three_ranks(root, tmp_path, text):
     """The same weights, scored on any number of ranks: not nearly the same, the same."""
     from lightning_tfm.data import module as data_module
@@ -251,7 +254,10 @@ def test_a_world_larger_than_the_number_of_sentences(root, tmp_path):
 OFTEN = {"log_every": 3, "validate_every": 5, "checkpoint_every": 4}
 
 
-@pytest.mark.parametrize(("change", "bound"), [(OFTEN, 0), ({"micro_tokens": 70}, 1e-10)], ids=["often", "cut"])
+CUT = pytest.param({"micro_tokens": 70}, 1e-10, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(("change", "bound"), [(OFTEN, 0), CUT], ids=["often", "cut"])
 def test_hardware_changes_no_number(root, tmp_path, change, bound, plain_run):
     """Logging, validating and saving at other steps leave not a bit changed; cutting steps only the order of sums."""
     e = experiment(root / "text", training__precision="float64")

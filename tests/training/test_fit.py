@@ -48,6 +48,7 @@ class Backwards:
         return self.rows[i][::-1]
 
 
+@pytest.mark.long
 def test_it_learns_to_write_backwards():
     pl.seed_everything(0, verbose=False)
     e = Experiment(

@@ -11,6 +11,7 @@ import shutil
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,8 @@ def left(folder: Path) -> list[str]:
 
 def tar(*members: tuple[tarfile.TarInfo, bytes], mode: str = "w:gz") -> bytes:
     made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode=mode) as archive:
+    level: dict[str, Any] = {"compresslevel": 1} if mode == "w:gz" else {}
+    with tarfile.open(fileobj=made, mode=mode, **level) as archive:
         for info, content in members:
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))

@@ -43,7 +43,7 @@ def test_the_paper_s_size_lies_in_its_interval_as_often_as_it_says(scales, own):
     """Exponents drawn from the prior, 10 rows, each walking away from its class by `own` for a unit of log N."""
     rng, inside, total = np.random.default_rng(31), 0, 0
     log_N, (mean, sd) = LOG_N[:scales], PRIOR["size"]
-    for _ in range(40):
+    for _ in range(20 if own else 40):
         kappa, se = rng.normal(mean, sd), 0.01
         steps = np.diff([*log_N, TARGET])
         walk = np.cumsum([np.zeros(10), *(rng.normal(0, own * math.sqrt(step), 10) for step in steps)], axis=0)

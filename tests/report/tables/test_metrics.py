@@ -17,7 +17,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.records import read_cells, with_sentences
 from lightning_tfm.report.serialize import plain
-from lightning_tfm.report.study_report import make
+from lightning_tfm.report.study_report import make, render_table, table_without_tests
 from lightning_tfm.runs.record import Score, read_score
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
@@ -35,10 +35,12 @@ def printed(root, *argv: str) -> str:
 
 
 def views(root) -> dict[str, str]:
-    found = {f"report {kind}": printed(root, "report", "made", "--format", kind, "--to", "-") for kind in KINDS}
-    found |= {f"table {kind}": printed(root, "table", "made", "--format", kind) for kind in ("text", *KINDS)}
-    found |= {"reference": printed(root, "table", "made", "--reference", "A-h1")}
-    return found | {"page": printed(root, "report", "made", "--to", "-")}
+    report, table = make("made", root), table_without_tests(load_as(Ablation, root, "made"), root)
+    found = {f"report {kind}": report.render(kind) for kind in KINDS}
+    found |= {f"table {kind}": render_table(table, kind) for kind in ("csv", "json")}
+    found |= {"text": render_table(report.summary, "text")}
+    found |= {"reference": render_table(make("made", root, "A-h1").summary, "text")}
+    return found | {"page": report.render("html")}
 
 
 @pytest.fixture
@@ -290,6 +292,6 @@ def test_scores_without_a_finite_value_are_not_tested_and_disturb_no_other(root,
     nothing_row, rare_row = (summary.rows[2].metric(name) for name in names)
     assert nothing_row.mean == 0 and nothing_row.difference is None
     assert rare_row.mean == 100 and rare_row.difference.why.startswith("some resampled texts have no score")
-    assert all("nan" not in text.lower() for kind, text in views(root).items() if kind.startswith("table"))
+    assert all("nan" not in text.lower() for kind, text in views(root).items() if kind != "page")
     after = plain(summary)
     assert [row["ppl"] for row in after["rows"]] == [row["ppl"] for row in before["rows"]]
