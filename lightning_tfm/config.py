@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import UserError
 from lightning_tfm.gone import GONE, refuse
 from lightning_tfm.model.config import ABOVE_0, AT_LEAST_1, BELOW_1, NOT_NEGATIVE, SHARE
 from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for every reader of one
@@ -323,8 +323,10 @@ def override(experiment: Experiment, changes: dict[str, Any], where: str) -> Exp
         section, _, key = dotted.partition(".")
         if section not in vars(experiment) or key not in vars(getattr(experiment, section)):
             refuse(dotted, where=where)
+            from lightning_tfm.suggestions import suggestion
+
             valid = [f"{section}.{key}" for section, keys in to_dict(experiment).items() for key in keys]
-            raise UserError(f"{where}: unknown key '{dotted}' (value {value!r}): {nearest(dotted, valid)}")
+            raise UserError(f"{where}: unknown key '{dotted}' (value {value!r}): {suggestion(dotted, valid)}")
         changed.setdefault(section, {})[key] = value
     try:
         new = from_dict(Experiment, changed)

@@ -25,8 +25,8 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, apply, load_rows
 from lightning_tfm.study.settings import PLAIN, SECTIONS, load_experiment
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.study.suggestions import ALIASES
 from lightning_tfm.study.sweeps import read_search, read_sweep
+from lightning_tfm.suggestions import ALIASES
 from lightning_tfm.yaml_files import shipped_folder
 
 ROOT = Path(__file__).parents[1]

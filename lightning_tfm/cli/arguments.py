@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
             if token == "--":
                 return
             if token.startswith("--") and " " not in key and key not in options:
-                from lightning_tfm.study.suggestions import suggestion
+                from lightning_tfm.suggestions import suggestion
 
                 refuse(f"{self.prog.split()[-1]} {key}", key.removeprefix("--"))
                 value = value if equals else following * (not following.startswith("--"))

@@ -119,7 +119,7 @@ def _main(arguments: list[str]) -> int:
         return 0
     if verb not in VERBS:
         refuse(verb)
-        from lightning_tfm.study.suggestions import nearest_verb
+        from lightning_tfm.suggestions import nearest_verb
 
         raise UserError(f"unknown command '{verb}': {nearest_verb(verb, VERBS)}")
     try:

@@ -1,6 +1,6 @@
 """What to run. Which file belongs to which theme:
 
-an experiment        settings, suggestions, file_kind, user_classes, preflight, command
+an experiment        settings, file_kind, user_classes, preflight, command
 rows                 rows, expressions, match_compute, ratios
 studies              study, study_file, cell, sequential, row_tuning
 searches             search, sweeps, space, trials

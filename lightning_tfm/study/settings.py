@@ -119,7 +119,7 @@ def load_experiment(*files: str | Path, row: str | None = None, seed: int | None
 
 
 def _is_foreign(name: str) -> bool:
-    from lightning_tfm.study.suggestions import FOREIGN  # only where something is wrong
+    from lightning_tfm.suggestions import FOREIGN  # only where something is wrong
 
     return name in FOREIGN
 
@@ -184,10 +184,12 @@ def merge(settings: Iterable[Setting], base: Experiment | None = None) -> Settin
             files = value if key == "rows" else [*files, *value]
         else:
             refuse(key, where=where)
-            from lightning_tfm.study.suggestions import suggestion
+            from lightning_tfm.suggestions import suggestion
 
             fields_of = [f"{part}.{f.name}" for part, cls in SECTIONS.items() for f in fields(cls)]
-            valid = [*(fields_of if _is_foreign(key.rpartition(".")[2]) else [*SECTIONS, "rows"]), *PLAIN]
+            name = key.rpartition(".")[2]
+            of_a_field = _is_foreign(name) or any(field.endswith(f".{name}") for field in fields_of)
+            valid = [*(fields_of if of_a_field else [*SECTIONS, "rows"]), *PLAIN]
             raise UserError(f"{where}: unknown key '{key}' (value {value!r}): {suggestion(key, valid)}")
     hardware = from_dict(Hardware, sections.pop("trainer"))
     check_hardware(hardware)
