@@ -8,6 +8,7 @@ import json
 import math
 import re
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ Items = dict[tuple[str, str], list[tuple[float, ...]]]
 
 @dataclass
 class Scores:
-    """Runs by row and seed, in the order of their first lines; a row without any number has none."""
+    """Runs by row and seed, in the order of their first lines; a run without any number is empty."""
 
     source: str
     runs: dict[str, dict[str, Run]] = field(default_factory=dict)
@@ -103,8 +104,10 @@ def in_order(seeds: Iterable[str]) -> list[str]:
 
 
 def printable(name: str) -> str:
-    """A name that does nothing in a terminal: what no one can see is written out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name.strip())
+    """A name that does nothing in a terminal: what no one can see is written out, and é is one letter however a file
+    spells it."""
+    composed = unicodedata.normalize("NFC", name.strip())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in composed)
 
 
 def read_scores(path: Path, aims: Sequence[Aim], row: str = "row", seed: str = "seed") -> Scores:
@@ -135,6 +138,7 @@ def scores_of(
             value = number(record.get("value" if long else aim.name), aim, where)
             if value is None:
                 empty.setdefault((name, aim.name), []).append(of_seed)
+                runs.setdefault(of_seed, {})
                 continue
             if before := places.get((name, of_seed, aim.name)):
                 raise UserError(
@@ -171,11 +175,13 @@ def label(record: Mapping[str, Any], key: str, kind: str, where: str) -> str:
 
 def number(given: Any, aim: Metric, where: str) -> float | None:
     """None where the cell is empty; NaN for a run that diverged. Raises UserError."""
-    if given is None or given == "":
+    if given is None or (isinstance(given, str) and not given.strip()):
         return None
     value = _plain_number(given)
     if value is None:
-        raise UserError(f"{where}: {aim.name}={str(given)[:LONGEST_CELL]!r} is no number; write it as 1234.5")
+        text = str(given)[:LONGEST_CELL]
+        instead = "write it as 1234.5" if any(map(str.isdigit, text)) else "empty is missing, nan a run that diverged"
+        raise UserError(f"{where}: {aim.name}={text!r} is no number; {instead}")
     if not abs(value) < HUGE:
         return math.nan
     if aim.log and value <= 0:
@@ -266,7 +272,7 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     first = next(lines, "")
     reader = csv.reader(chain([first], lines), delimiter=max(",", "\t", ";", key=first.count), strict=True)
     try:
-        head = [name.strip() for name in next(reader, [])]
+        head = [printable(name) for name in next(reader, [])]
         if not any(head):
             raise UserError(f"{path}, line 1: is empty; it names the columns: row,seed,METRIC")
         if twice := {name for name in head if head.count(name) > 1}:

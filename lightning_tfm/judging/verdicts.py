@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.judging.scores import LONGEST_CELL, Aim, Items, Scores, aim, records, scores_of
+from lightning_tfm.judging.scores import LONGEST_CELL, Aim, Items, Scores, aim, printable, records, scores_of
 from lightning_tfm.metrics import Metric
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.stats import base_alone, evidence, resampling, statistics
@@ -79,7 +79,7 @@ class Judgement:
 
     def of(self, row: str) -> JudgedRow:
         """In the metric that decides. Raises UserError."""
-        rows = {judged.row: judged for judged in self.rows[self.aims[0].name]}
+        rows, row = {judged.row: judged for judged in self.rows[self.aims[0].name]}, printable(str(row))
         if row not in rows:
             raise UserError(f"{self.source}: no row '{row}': {nearest(row, rows)}")
         return rows[row]
@@ -105,7 +105,7 @@ class Judgement:
 def base_of(scores: Scores, named: str | None) -> str:
     """The row that all are compared with. Raises UserError."""
     if named is not None:
-        named = str(named)  # a number in a DataFrame
+        named = printable(str(named))  # a number in a DataFrame
         if named not in scores.runs:
             raise UserError(f"--base {named}: no such row: {nearest(named, scores.runs)}")
         return named
@@ -145,11 +145,24 @@ def judge(
 
 
 def _lines(frame: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    lines: Iterable[Mapping[str, Any]] = frame.to_dict("records") if hasattr(frame, "to_dict") else frame
+    columns = list(getattr(frame, "columns", ()))
+    if twice := [name for name in columns if columns.count(name) > 1]:
+        raise UserError(f"scores: column '{twice[0]}' is there twice")
+    lines: Any = frame.to_dict("records") if hasattr(frame, "to_dict") else frame
+    if isinstance(lines, str) or not isinstance(lines, Iterable):
+        raise UserError(f"scores: {str(frame)[:LONGEST_CELL]!r}: expected a DataFrame or a list of dicts, a run each")
     for i, line in enumerate(lines, 1):
         if not isinstance(line, Mapping):
             raise UserError(f"scores: {str(line)[:LONGEST_CELL]!r} is no run: expected a DataFrame or a list of dicts")
-        yield f"line {i}", {key: v.item() if hasattr(v, "item") else v for key, v in line.items()}
+        yield f"line {i}", {key: _plain(value) for key, value in line.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy or torch as Python's; several of them as text, which is no number."""
+    try:
+        return value.item() if hasattr(value, "item") else value
+    except (ValueError, RuntimeError):
+        return str(value)
 
 
 def judgement_of(
@@ -253,7 +266,8 @@ class _Metric:
             beside = plural(missing, "more seed") + f" of {to}" * (n >= LEAST)
             why = f"{plural(few, 'seed')}, {FEWER} {LEAST}"
             return row.with_verdict(RowVerdict(Verdict.UNTESTABLE, why, beside), evidence=e)
-        return row.with_verdict(verdict_of(e, None, self.aim, full_size=False, to=to), evidence=e)
+        verdict = verdict_of(e, None, self.aim, full_size=False, to=to)
+        return row.with_verdict(replace(verdict, beside=verdict.beside or e.untested), evidence=e)
 
 
 # --- other people's numbers, with the words that this project has for that (report/wording/verdict.py) ---

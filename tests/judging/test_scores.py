@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import lightning
+import numpy as np
+import pandas
 import pytest
 import torch
 from lightning.pytorch.loggers import CSVLogger
@@ -77,7 +79,7 @@ def test_a_line_that_lacks_what_the_first_has_is_named(tmp_path):
         with pytest.raises(UserError, match=said):
             read_scores(written(tmp_path, line + other, "scores.jsonl"), ACC)
     late = read_scores(written(tmp_path, '{"row": "x", "seed": 1}\n' + line, "scores.jsonl"), ACC)
-    assert late.runs == {"x": {}, "base": {"1": {"acc": 0.5}}}, "a row without any score is not lost"
+    assert late.runs == {"x": {"1": {}}, "base": {"1": {"acc": 0.5}}}, "a row without any score is not lost"
     with pytest.raises(UserError, match="no column 'loss'"):
         read_scores(written(tmp_path, line, "scores.jsonl"), [*ACC, aim("loss:lower")])
 
@@ -109,6 +111,14 @@ def test_a_seed_that_one_row_lacks_is_named(tmp_path):
 def test_an_empty_cell_is_named_though_no_other_row_has_its_seed(tmp_path):
     scores = read_scores(written(tmp_path, HEAD + "base,1,1\nb,1,2\nb,3,\nb,2,\n"), ACC)
     assert scores.notes == ["b: seed 2, 3 without acc; used as it is"] and scores.of("b", "acc") == {"1": 2.0}
+    once = read_scores(written(tmp_path, HEAD + "base,1,1\nbase,2,1\nb,1,2\nb,2, \n"), ACC)
+    assert [*once.notes, *once.missing()] == ["b: seed 2 without acc; used as it is"]
+
+
+def test_a_letter_with_an_accent_is_one_however_a_file_spells_it(tmp_path):
+    """Else half of a row's seeds, named on another system, are a row of their own."""
+    two = "base,1,1\ncaf\N{LATIN SMALL LETTER E WITH ACUTE},1,2\ncafe\N{COMBINING ACUTE ACCENT},2,3\n"
+    assert read_scores(written(tmp_path, HEAD + two), ACC).of("café", "acc") == {"1": 2.0, "2": 3.0}
 
 
 def test_more_lines_than_are_read_are_refused(tmp_path, monkeypatch):
@@ -360,6 +370,17 @@ def test_hparams_construct_nothing_and_what_is_missing_is_named(tmp_path):
         ),
         ({"row": ["base"]}, {"loss": "lower"}, "'row' is no run: expected a DataFrame or a list of dicts"),
         ([{"name": "base"}], {"loss": "lower"}, "no column 'row'; name it by --row COLUMN or row=COLUMN"),
+        (Path("scores.csv"), {"loss": "lower"}, "'scores.csv': expected a DataFrame or a list of dicts"),
+        (
+            [{"row": "base", "seed": 1, "loss": np.array([1.0, 2.0])}],
+            {"loss": "lower"},
+            "loss='[1. 2.]' is no number",
+        ),
+        (
+            pandas.DataFrame([["base", 1, 2.0, 3.0]], columns=["row", "seed", "loss", "loss"]),
+            {"loss": "lower"},
+            "scores: column 'loss' is there twice",
+        ),
     ],
 )
 def test_what_python_gives_wrong_is_said_in_its_words(frame, metrics, words):

@@ -107,6 +107,12 @@ def test_a_row_without_scores_is_shown_without_a_word():
     assert found.gate("empty").code == 3 and str(found.rows["loss"][:-1]) == str(made(THREE).rows["loss"])
 
 
+def test_a_row_whose_seeds_gave_one_number_says_why_it_is_undecided():
+    records = [{"row": row, "seed": s, "loss": loss} for row, loss in (("base", 0.5), ("a", 0.6)) for s in range(5)]
+    found = lightning_tfm.judge(records, metrics={"loss": "lower"}).of("a")
+    assert (found.verdict, found.beside) == ("undecided", "all seeds gave the same number")
+
+
 def test_names_in_a_frame_may_be_numbers():
     records = [{"row": rate, "seed": s, "loss": s + rate} for rate in (1, 0.1) for s in range(5)]
     found = lightning_tfm.judge(records, base=1, metrics={"loss": "lower"})  # type: ignore[arg-type]
