@@ -35,7 +35,7 @@ def without_utf_8() -> None:
     def letters(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeEncodeError)
         words = error.object[error.start : error.end].translate(ASCII)
-        return words.encode("ascii", "replace").decode(), error.end
+        return by_columns(words).encode("ascii", "replace").decode(), error.end
 
     codecs.register_error("letters", letters)
     for stream in (sys.stdout, sys.stderr):

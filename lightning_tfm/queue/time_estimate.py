@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from lightning_tfm.config import Experiment, from_record
 from lightning_tfm.errors import UserError
-from lightning_tfm.plural_words import plural
+from lightning_tfm.plural_words import by_columns, plural, without_filler
 from lightning_tfm.queue.queue import another_experiment
 from lightning_tfm.queue.sampling import draw
 from lightning_tfm.queue.studies import has_queue, open_queue
@@ -147,7 +147,8 @@ def text(
 
 
 def _what(cell: Cell, named: bool) -> str:
-    return f"{cell.row:14} seed {cell.seed:<4}" + f" {cell.training_hash[:16]}" * named
+    name = without_filler(f"{by_columns(cell.row):14}")
+    return f"{name} seed {cell.seed:<4}" + f" {cell.training_hash[:16]}" * named
 
 
 def _standing(folder: RunFolder, ending: str | None) -> tuple[float, str]:

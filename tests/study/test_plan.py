@@ -369,3 +369,9 @@ def test_a_worker_that_is_stopped_says_how_it_joins_again(monkeypatch, capsys) -
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("stopped; to resume: lightning-tfm work mine --workers 1 --storage postgresql")
     assert last.endswith("//me@host/db")
+
+
+def test_a_wide_name_moves_no_column_of_a_plan(tmp_path: Path) -> None:
+    cells = [Cell(name, 1, letter * 64, 1e9) for name, letter in (("half", "e"), ("절반", "f"))]
+    half, wide = text(cells, tmp_path, 1, None).splitlines()[:2]
+    assert half.index("seed") == wide.index("seed") + len("절반")

@@ -101,15 +101,15 @@ def test_a_terminal_without_utf_8_gets_ascii_in_the_same_columns():
         "print(open('t', encoding='utf-8').read(), end='')"
     )
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "t").write_text(f"{to_text(FOREST, 80)}I²\n", encoding="utf-8")
+        (Path(folder) / "t").write_text(f"{to_text(FOREST, 80)}I²\n가|\n", encoding="utf-8")
         env = os.environ | {
             "PYTHONUTF8": "0",
             "PYTHONIOENCODING": "ascii",
             "PYTHONPATH": str(Path(__file__).parents[3]),
         }
         shown = subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, check=True)
-    text = shown.stdout.decode("ascii")
-    assert text.endswith("\nI2\n")
+    text, wide = shown.stdout.decode("ascii").removesuffix("\n").rsplit("\n", 1)
+    assert text.endswith("\nI2") and wide == "??|", "as wide as it was"
     assert "-0.3 %" in text and "worse >" in text and "?" not in text.replace("Is it sure?", "")
     assert [len(line) for line in text.splitlines()[:-1]] == [len(line) for line in to_text(FOREST, 80).splitlines()]
 
