@@ -162,8 +162,8 @@ class Chart {
       return;
     }
     this.named = 12 * this.shown.length <= height - 40 && width > 420 && this.shown.length > 1;
-    const right = this.named ? Math.min(width / 4, 6.3 * (Math.max(...this.shown.map(s => s.name.length)) + (this.against ? 8 : 0)) + 16) : 20;
-    this.letters = Math.floor((right - 14) / 6.3);
+    const right = this.named ? Math.min(width / 3, 6 * (Math.max(...this.shown.map(s => s.name.length)) + (this.against ? 8 : 0)) + 16) : 20;
+    this.letters = Math.floor((right - 14) / 6);
     const {columns, series, bands} = this.columns();
     const look = JSON.stringify([width, height, right, this.log, this.against?.name, css('fg'), series, bands.map(b => b.series), this.shown.map(s => s.name)]);
     if (this.drawn && look === this.look) {
