@@ -246,7 +246,10 @@ class Analysis(Generic[F]):
     closing: "Callable[[F, Summary], Sequence[str]]" = nothing
     """the same, after what was found of single rows"""
     notes: "Callable[[F, Summary], Sequence[str]]" = nothing
-    """below the table"""
+    """below the table: of Markdown, and of what the next two say"""
+    notes_on_page: bool = True
+    """false where its sections say the same there"""
+    notes_in_latex: bool = False
     brief: "Callable[[F, Summary], Sequence[str]]" = nothing
     """below the table in a terminal"""
     on_dashboard: bool = False

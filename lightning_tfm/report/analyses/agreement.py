@@ -450,6 +450,7 @@ LAST_EIGHTH: Analysis[LastEighth] = Analysis(
     key="last eighth",
     find=find_last_eighth,
     notes=lambda fall, report: [_fall_sentence(fall)],
+    notes_on_page=False,
     brief=lambda fall, report: [] if report.of(ANALYSIS) else [_line(None, fall)],
     without_tests=True,
 )
@@ -458,6 +459,7 @@ ANALYSIS: Analysis[Agreement] = Analysis(
     find=find,
     sections=sections,
     notes=notes,
+    notes_on_page=False,
     brief=lambda agreement, report: [_line(agreement, report.of(LAST_EIGHTH))],
     without_tests=True,
 )

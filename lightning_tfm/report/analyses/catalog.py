@@ -1,6 +1,6 @@
 """Every analysis of a study, in the order in which a report names what it found."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from lightning_tfm.report.analyses import (
@@ -41,6 +41,6 @@ def findings(report: Summary) -> list[tuple[Analysis[Any], Any]]:
     return [(analysis, report.analyses[analysis.key]) for analysis in ANALYSES if analysis.key in report.analyses]
 
 
-def notes_of_analyses(report: Summary, of: Sequence[Analysis[Any]] = ANALYSES) -> list[str]:
-    """Below a table."""
-    return [line for analysis, what in findings(report) if analysis in of for line in analysis.notes(what, report)]
+def notes_of_analyses(report: Summary, shows: Callable[[Analysis[Any]], bool] = lambda analysis: True) -> list[str]:
+    """Below a table: of those analyses whose notes it shows."""
+    return [line for analysis, what in findings(report) if shows(analysis) for line in analysis.notes(what, report)]

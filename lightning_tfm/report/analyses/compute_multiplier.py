@@ -178,6 +178,7 @@ ANALYSIS = Analysis(
     key="worth",
     find=find,
     notes=lambda lines, report: lines,
+    notes_in_latex=True,
     brief=lambda lines, report: [] if report.tested else lines,
     json=False,
     without_tests=True,

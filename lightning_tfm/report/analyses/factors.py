@@ -430,4 +430,13 @@ def interaction(heat_map: Mapping[str, Any], down: Sequence[str], across: Sequen
     )
 
 
-ANALYSIS = Analysis(key="factors", find=find, sections=sections, lead=lead, notes=notes, brief=notes, on_dashboard=True)
+ANALYSIS = Analysis(
+    key="factors",
+    find=find,
+    sections=sections,
+    lead=lead,
+    notes=notes,
+    notes_on_page=False,
+    brief=notes,
+    on_dashboard=True,
+)

@@ -191,4 +191,13 @@ def add_selection_error(d: Differences, loss_R: np.ndarray) -> Differences:
     return replace(d, se=np.sqrt(squared_R), df=df_R, p=p_R, shared=shared_R, seed_part=part_R)
 
 
-ANALYSIS = Analysis(key="tuning", find=find, sections=sections, notes=notes, brief=notes, without_tests=True)
+ANALYSIS = Analysis(
+    key="tuning",
+    find=find,
+    sections=sections,
+    notes=notes,
+    notes_on_page=False,
+    notes_in_latex=True,
+    brief=notes,
+    without_tests=True,
+)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from lightning_tfm.metrics import METRICS, PRINTED, Metric
 from lightning_tfm.plural_words import plural
-from lightning_tfm.report.analyses import compute_multiplier, head_ablation, training_setup
+from lightning_tfm.report.analyses import head_ablation
 from lightning_tfm.report.analyses.architecture import architectures
-from lightning_tfm.report.analyses.catalog import findings
+from lightning_tfm.report.analyses.catalog import findings, notes_of_analyses
 from lightning_tfm.report.analyses.quality import strip
 from lightning_tfm.report.blocks import Section
 from lightning_tfm.report.charts import forest_picture
@@ -89,12 +89,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         scope=SCOPE,
         bias=BIAS if factors_printed(report.rows) else "",
         beyond={name: _region(METRICS[name], tau) for name, tau in report.clear.items()},
-        worth=[
-            line
-            for one, what in findings(report)
-            if one in (compute_multiplier.ANALYSIS, training_setup.ANALYSIS)
-            for line in one.notes(what, report)
-        ],
+        table_notes=notes_of_analyses(report, lambda analysis: analysis.notes_on_page),
         forest=forest_picture.both(forest),
         curves=curves(alike, cells, forest),
         shown={part.key: part.blocks for part in parts},

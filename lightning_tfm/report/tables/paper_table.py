@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from lightning_tfm.metrics import METRICS, Metric
-from lightning_tfm.report.analyses import compute_multiplier, factors, row_tuning
+from lightning_tfm.report.analyses import factors
 from lightning_tfm.report.analyses.catalog import notes_of_analyses
 from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.render.latex import MOST, Tex, latex, to_table, width
@@ -21,7 +21,6 @@ PERCENT = r" ($\pm$\,\%)"
 TESTS = ("verdict", "p", "none")
 WIDE = 6
 """fields that still have their own columns; more share one column, in words"""
-IN_CAPTION = (row_tuning.ANALYSIS, compute_multiplier.ANALYSIS)
 WORDS = 32
 """characters that such columns may take together"""
 
@@ -143,7 +142,7 @@ def _notes(report: Summary, tests: str, paper: bool) -> str:
     if report.foreign:
         others = latex(", ".join(report.foreign))
         parts.append(f"another vocabulary than {latex(report.to)}, so that no perplexity is compared: {others}")
-    own = notes_of_analyses(report, IN_CAPTION)
+    own = notes_of_analyses(report, lambda analysis: analysis.notes_in_latex)
     parts += [latex(_capital(note)) for note in [*common_notes(report), *own]]
     base = next((row for row in report.rows if row.base), None)
     if base is not None and _in_words(report.rows):
