@@ -23,10 +23,12 @@ from benchmarks import material
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.gone import GONE
+from lightning_tfm.report.archive import unpack
 from lightning_tfm.report.study_report import make
+from lightning_tfm.runs.record import RunRecord, read_record
 from lightning_tfm.study.settings import SECTIONS
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.study.study_file import from_plain
+from lightning_tfm.study.study_file import from_plain, load_as
 from tests.helpers.studies import Generator, own_row
 from tests.helpers.tiny import forget_ours, in_child
 
@@ -208,6 +210,16 @@ def test_types_and_names_are_the_same_and_cost_nothing_before_they_are_used():
     assert all(getattr(lt, name).__name__ == name for name in imported)
     code = "import sys, lightning_tfm; print('torch' in sys.modules, dir(lightning_tfm).count('load_run'))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == ["False", "1"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("file", sorted(ROOT.glob("experiments/results/*/records.tar.xz")), ids=lambda f: f.parent.name)
+def test_the_runs_of_every_committed_study_have_the_names_that_its_definition_gives_today(file, tmp_path):
+    name, count, _ = unpack(file, tmp_path)
+    named = {cell.training_hash[:16] for cell in load_as(Ablation, tmp_path, name).whole.cells()}
+    results = sorted(tmp_path.glob("runs/*/result.json"))
+    assert {path.parent.name for path in results} <= named and len(results) == count > 0
+    assert [path for path in results if not isinstance(read_record(path), RunRecord)] == []
 
 
 ARCHIVES = Path(__file__).parent / "archives"
