@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 
-from lightning_tfm.metrics import BYTE, METRICS, OF_TEXT
+from lightning_tfm.metrics import BYTE, METRICS, OF_TEXT, WORD
 from lightning_tfm.plural_words import plural
 from lightning_tfm.report.analyses.catalog import findings, notes_of_analyses
 from lightning_tfm.report.blocks import Block, Text
@@ -177,7 +177,8 @@ def claim_line(claim: ClaimSummary) -> str:
 
 def brief_notes(report: Summary) -> list[str]:
     """Below the tables with tests in a terminal."""
-    notes = [*base_apart(report), *reference_note(report), *nll_notes(report)]
+    of_nll = [note for note in nll_notes(report) if WORD.name in report.metrics or note not in MEANINGS]
+    notes = [*base_apart(report), *reference_note(report), *of_nll]
     tested = any(row.primary and row.primary.verdict != Verdict.UNTESTABLE for row in report.rows)
     verdicts = "; verdicts use p (BH), over the rows of a metric" * tested
     notes.append(f"{SEEDS}; marginal {report.level} % intervals{verdicts}")
