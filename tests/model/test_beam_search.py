@@ -155,7 +155,7 @@ def test_sentences_leave_the_batch_one_by_one(monkeypatch):
 
 
 @pytest.mark.parametrize("positions", sorted(SCHEMES))
-@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("norm", ["post", pytest.param("pre", marks=pytest.mark.long)])
 def test_batch_is_one_by_one_and_scores_are_forced_scores(positions, norm):
     model = build(13, 2, positions=positions, norm=norm, target_spaces=2)
     rows = sources(13, 5, 6)
@@ -215,6 +215,7 @@ def test_learned_positions_bound_the_length():
     assert [len(x.pieces) + 1 for x in found] == [9, 9]
 
 
+TWO = pytest.param(4, 0.0, 2, marks=pytest.mark.long)
 CHANGES = [
     {},
     {"positions": "rotary"},
@@ -225,7 +226,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)
-@pytest.mark.parametrize(("beam", "alpha", "n_best"), [(1, 0.0, 1), (4, 0.6, 1), (5, 1.0, 5), (4, 0.0, 2)])
+@pytest.mark.parametrize(("beam", "alpha", "n_best"), [(1, 0.0, 1), (4, 0.6, 1), (5, 1.0, 5), TWO])
 def test_hypotheses_do_not_depend_on_when_the_device_is_read(change, beam, alpha, n_best, monkeypatch):
     """All of them with all their numbers, of sentences that end at different steps."""
     for seed in range(3):

@@ -114,7 +114,7 @@ def seed():
 
 
 @pytest.mark.parametrize("positions", sorted(SCHEMES))
-@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("norm", ["post", pytest.param("pre", marks=pytest.mark.long)])
 def test_whole_model_with_loss_and_dropout(positions, norm):
     config = Model(
         N=1, d_model=4, d_ff=5, h=2, d_k=2, d_v=3, P_drop=0.3, positions=positions, max_positions=7, norm=norm,

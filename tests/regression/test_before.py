@@ -28,6 +28,7 @@ def go_on(folder: str) -> tuple[int, str]:
     return max(codes), said.getvalue()
 
 
+@pytest.mark.long
 def test_an_earlier_version_s_study_is_resumed_and_reported(tmp_path: Path) -> None:
     with tarfile.open(PLACE / "before.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")

@@ -79,17 +79,18 @@ def test_words(first, last, half, p, word):
     assert shift_verdicts(pd.DataFrame([line]).astype(float)).tolist() == [word]
 
 
-@pytest.fixture
-def scales(tmp_path):
+@pytest.fixture(scope="module")
+def scales(tmp_path_factory):
     """Two studies, the second with base twice as wide: C-N2 costs less there, D-Pdrop0.0 is the other way round."""
     rows = ["base", "A-h1", "A-h4", "A-h16", "A-h32", "C-N2", "C-N4", "C-N8", "D-Pdrop0.0", "E-learned"]
+    folder = tmp_path_factory.mktemp("scales")
     for name, width, effects in (
         ("small", 16, {"C-N2": 0.4, "D-Pdrop0.0": -0.2, "A-h1": 0.3}),
         ("large", 8, {"C-N2": 0.2, "D-Pdrop0.0": 0.2, "A-h1": 0.3}),
     ):
         base = replace(BASE, miniature=replace(BASE.miniature, width=width))
-        Generator(tmp_path, rows, [1, 2, 3, 4, 5], name, base=base).write_all(effects, seed_sd=0.01)
-    return tmp_path
+        Generator(folder, rows, [1, 2, 3, 4, 5], name, base=base).write_all(effects, seed_sd=0.01)
+    return folder
 
 
 def test_a_ladder_by_the_command(scales, capsys):
@@ -239,14 +240,15 @@ def test_an_unseen_corpus_lies_in_its_interval_as_often_as_it_says():
     assert 0.93 <= inside / 600 <= 0.97
 
 
-@pytest.fixture
-def texts(tmp_path):
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
     """Four studies without a run in common: A-h1 is worse in all of them alike, A-h4 sometimes better."""
+    folder = tmp_path_factory.mktemp("texts")
     for k, a_h4 in enumerate((0.3, -0.3, 0.25, -0.2)):
         base = replace(BASE, training=replace(BASE.training, steps=100_000 * (k + 1)))
-        made = Generator(tmp_path, ["base", "A-h1", "A-h4", *["C-N2"] * (k < 2)], [1, 2, 3], f"s{k}", base=base)
+        made = Generator(folder, ["base", "A-h1", "A-h4", *["C-N2"] * (k < 2)], [1, 2, 3], f"s{k}", base=base)
         made.write_all({"A-h1": 0.4, "A-h4": a_h4})
-    return tmp_path
+    return folder
 
 
 def pooled(root, kinds=None):
