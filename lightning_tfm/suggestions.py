@@ -34,6 +34,7 @@ VERBS = {
     "train run start": "fit trains one experiment, sweep a study",
     "eval evaluate score": "validate scores the dev set, test the test set",
     "search optimize": "tune SEARCH.yaml",
+    "predict generate infer decode": "translate RUN translates lines",
     "show view": "status STUDY, table STUDY, report STUDY or dashboard",
 }
 """what other tools call a command -> what to type here"""

@@ -198,8 +198,9 @@ def table(both: pd.DataFrame, studies: Studies, first: str, other: str, metric: 
 def _notes(studies: Studies, both: pd.DataFrame) -> Iterator[str]:
     """What the numbers mean, and what is not the same in the studies."""
     (first, of_first), *_ = studies.reports.items()
+    ratio = ", of perplexities their ratio" * any(METRICS[metric].log for metric in studies.metrics)
     yield (
-        f"difference: the row's difference to base minus that in {first}; intervals are marginal, p is "
+        f"difference: the row's difference to base minus that in {first}{ratio}; intervals are marginal, p is "
         "corrected over the rows by Benjamini and Hochberg; where nothing differs, at most 5.4 % of metrics hold a "
         "false one in simulated studies of five seeds (benchmarks/results/effects.txt)"
     )
