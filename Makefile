@@ -41,11 +41,12 @@ table3: install
 
 # what one process has compiled, asserts included, is there for the next one, whatever the shell says
 test test-long: export PYTHONDONTWRITEBYTECODE =
+TOGETHER = -n auto --dist loadfile --no-loadscope-reorder
 test: install
-	$(VENV)/bin/python -m pytest -q --together $(ARGS)
+	$(VENV)/bin/python -m pytest -q $(TOGETHER) $(ARGS)
 
 test-long: install
-	$(VENV)/bin/python -m pytest -q -m "long and not alone" --durations=20 --together $(ARGS)
+	$(VENV)/bin/python -m pytest -q -m "long and not alone" --durations=20 $(TOGETHER) $(ARGS)
 	$(VENV)/bin/python -m pytest -q -m "long and alone" $(ARGS) || test $$? = 5  # 5: ARGS name none of them
 
 lint: install

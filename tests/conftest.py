@@ -31,7 +31,6 @@ from lightning_tfm.runs.record import Claimed, RunRecord, Segment
 from lightning_tfm.schema import Flaw, make_from
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation
-from tests.helpers.together import pytest_addoption, pytest_runtestloop  # noqa: F401  hooks
 from tests.helpers.waiting import wait_for
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -63,6 +62,12 @@ def pytest_collection_finish() -> None:
     versions()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a fifth of the time most tests wait for processes of their own."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(scope="session", autouse=True)
