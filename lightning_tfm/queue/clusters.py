@@ -57,7 +57,7 @@ class Cluster(Schema, ABC):
     def submit(self, study: str, arguments: Sequence[str], folder: Path) -> list[str]:
         """Submit jobs that run `lightning-tfm work ARGUMENTS`, with logs in `folder`/NAME; their ids.
 
-        None where somebody else submits them. Raises UserError; NotSubmitted where no job was.
+        An empty list where somebody else submits them. Raises UserError; NotSubmitted where no job was.
         """
 
     @abstractmethod
