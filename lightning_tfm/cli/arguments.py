@@ -29,6 +29,8 @@ ALL = "all"
 """topic of --help: all of them"""
 MODES = ("off", "offline", "online")
 """of W&B"""
+SUFFIXES = {".csv": "csv", ".json": "json", ".tex": "latex", ".md": "markdown", ".html": "html"}
+"""of files -> --format"""
 HELP = {
     "row": "a row by name: the experiment becomes this row's (see experiments/table3.yaml)",
     "seed": "short for --training.seed",
@@ -319,6 +321,9 @@ def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
         _check_out(Path(options["out"]))
     if not 0 <= (options.get("port") or 0) <= 65535:
         raise UserError(f"--port={options['port']}: a port is between 0 and 65535; 0 takes any free one")
+    to, now = options.get("to"), options.get("format")
+    if now and (kind := SUFFIXES.get(Path(to or "").suffix, now)) != now:
+        raise UserError(f"--to={to}: give --format {kind}, too, or another name: it is {now} now")
     return options
 
 
