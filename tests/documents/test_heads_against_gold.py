@@ -211,7 +211,7 @@ EARLIER = {
 lightning_tfm/inference/syntax.py of commit a2aa732c"""
 
 
-@pytest.mark.parametrize("corpus", EARLIER)
+@pytest.mark.parametrize("corpus", ["builtin", pytest.param("trees", marks=pytest.mark.long)])
 def test_numbers_are_those_that_the_package_gave(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(syntax, "UNTRAINED", 60)
     relations = measured(corpus, tmp_path, 0)["relations"]

@@ -245,6 +245,7 @@ class Scaled(Softmax):
         return self.g * mix_BHTV + 0.1 * self.drawn_V * self.fixed_V
 
 
+@pytest.mark.long
 def test_what_a_constructor_draws_is_the_same_on_two_processes(tmp_path: Path) -> None:
     scaled = experiment(write_corpus(tmp_path / "text"), model__attention=f"{__name__}.Scaled")
     one, two = (

@@ -232,6 +232,7 @@ def test_a_rank_of_two_killed_at_every_moment(corpus, unbroken, tmp_path, forks,
     same(run, unbroken[1])
 
 
+@pytest.mark.long
 def test_killed_again_and_again(corpus, unbroken, tmp_path, forks):
     """Every attempt dies a few steps further; what is lost is never more than the steps since the last checkpoint."""
     e, hardware = make(corpus), Hardware(**HARDWARE)

@@ -237,6 +237,7 @@ def test_a_line_scored_twice_or_never_is_an_error():
         all_lines({0: Line(1.0, 2)}, 2)
 
 
+@pytest.mark.long
 def test_a_world_larger_than_the_number_of_sentences(root, tmp_path):
     """Two sentences in all, three ranks: one of them has none and adds exact zeros."""
     write_corpus(tmp_path / "text", pairs=2, longest=5)
