@@ -207,11 +207,11 @@ def _noise_of_items(items: Items, aim: Aim, order: list[str]) -> tuple[SentenceN
 
 
 class _Metric:
-    """The rows in one metric, base first; with a target it stands in base's place, without a name and seeds."""
+    """The rows in one metric, base first; with a target it stands in base's place, without a name."""
 
     def __init__(self, scores: Scores, aim: Aim, order: Sequence[str], target: float | None) -> None:
         self.aim, self.order, self.target = aim, order, target
-        self.seeds = [scores.of(row, aim.name) if row else {} for row in order]
+        self.seeds = [scores.of(row, aim.name) if target is None or row else {"": target} for row in order]
         self.finite = [[x for x in of.values() if not math.isnan(x)] for of in self.seeds]
         self.diverged = [len(of) - len(x) for of, x in zip(self.seeds, self.finite, strict=True)]
         self.values = [[aim.transform(x) for x in of] for of in self.finite]
@@ -234,16 +234,7 @@ class _Metric:
         pairs = zip(self.values, self.used_R, strict=True)
         variance_R = np.array([np.var(x, ddof=1) if n > 1 else 0.0 for x, n in pairs])
         counts = np.maximum(self.used_R, 1)
-        if self.target is None:
-            return statistics.compare(mean_R, variance_R, counts, noise, S)
-        apart = statistics.outlying(variance_R, counts - 1)
-        prior = statistics.prior_df(variance_R[None], counts - 1, apart[None])
-        v, f = statistics.moderated(variance_R, counts - 1, prior, apart)
-        v[0] = 0.0  # of the target
-        estimate, se = mean_R - self.aim.transform(self.target), np.sqrt(v / counts)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            p = np.where(se > 0, 2 * statistics.t_sf(np.abs(estimate) / se, f), np.nan)
-        return Differences(estimate, se, f, v, np.ones_like(v), p, v, np.zeros_like(v), np.asarray(prior)[..., None])
+        return statistics.compare(mean_R, variance_R, counts, noise, S, fixed=self.target is not None)
 
     def _row(self, i: int, d: Differences, numbers: Mapping[str, np.ndarray], tested: bool) -> JudgedRow:
         n, n_0, finite, diverged = int(self.n_R[i]), int(self.n_R[0]), self.finite[i], self.diverged[i]

@@ -41,16 +41,7 @@ from lightning_tfm.registry import SCHEMES
 from lightning_tfm.report.records import Cells, FilledCell, commonest, read_columns
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.resampling import resamples
-from lightning_tfm.report.stats.statistics import (
-    ALPHA,
-    LEAST,
-    Estimate,
-    combine_variances,
-    compare,
-    moderated,
-    prior_df,
-    sentence_noise,
-)
+from lightning_tfm.report.stats.statistics import ALPHA, LEAST, Estimate, compare, sentence_noise
 from lightning_tfm.report.summary import Interval, Spread
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.record import LengthClass, Missing, Score, read_score
@@ -285,25 +276,16 @@ def _estimates(runs: Runs, first: str | None, own_U: np.ndarray, boot_UB: np.nda
 
     Without an error where the row or the first one has a single seed, though the other rows would lend it a variance.
     """
-    order, S = [name for name in (first, *(name for name in runs if name != first)) if name is not None], _lines(runs)
+    order, S, fixed = [first or "", *(name for name in runs if name != first)], _lines(runs), first is None
     row_U = np.array([order.index(name) for name, of in runs.items() for _ in of])
     each = [own_U[row_U == i] for i in range(len(order))]
+    each[0] = np.zeros(1) if fixed else each[0]
     mean_R, n_R = np.array([own.mean() for own in each]), np.array([float(len(own)) for own in each])
     variance_R = np.array([own.var(ddof=1) if len(own) > 1 else 0.0 for own in each])
-    e: Estimate
-    if first is not None:
-        e = compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, row_U, len(order), S), S)
-        se_R = np.where((n_R > 1) & (n_R[0] > 1), e.se, np.nan)
-    else:  # without the other row's part
-        zero_1B = np.zeros((1, boot_UB.shape[1]))
-        noise = sentence_noise(np.concatenate((zero_1B, boot_UB)), np.append(0, row_U + 1), len(order) + 1, S)
-        shared_R, own_R = noise.shared[1:], noise.own[1:]
-        v_R, f_R = moderated(variance_R, n_R - 1, prior_df(variance_R[None], n_R - 1))
-        most = (n_R - 1).sum(keepdims=True)
-        squared_R, df_R, _ = combine_variances(v_R / n_R, f_R, shared_R, shared_R + own_R / n_R, most, S)
-        e, se_R = Estimate(mean_R, squared_R, df_R), np.where(n_R > 1, np.sqrt(squared_R), np.nan)
-    numbers = zip(order, *(np.asarray(x).tolist() for x in (e.estimate, se_R, e.df)), strict=True)
-    return {name: Estimate(estimate, se, df) for name, estimate, se, df in numbers}
+    e = compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, row_U, len(order), S), S, fixed=fixed)
+    se_R = np.where((n_R > 1) & ((n_R[0] > 1) | fixed), e.se, np.nan)
+    numbers = zip(order, *(x.tolist() for x in (e.estimate, se_R, e.df)), strict=True)
+    return {name: Estimate(estimate, se, df) for name, estimate, se, df in numbers if name}
 
 
 def _against(runs: Runs, base: str, beyond: Resampled, fixed: bool) -> dict[str, tuple[Estimate, float]]:

@@ -297,14 +297,18 @@ def compare(
     noise: SentenceNoise | None = None,
     S: float = np.inf,
     prior: np.ndarray | float | None = None,
+    fixed: bool = False,
 ) -> Differences:
     """Every row against base. `variance_R`: sample variance over seeds (n-1); `noise`: of the S sentences of the test
-    set, by default none; `prior`: d_0, by default only from this metric."""
+    set, by default none; `prior`: d_0, by default only from this metric; `fixed`: in base's place, with n = 1, stands a
+    number without an error."""
     n_R = np.asarray(n_R, dtype=float)
     noise = noise or SentenceNoise(np.zeros(np.shape(mean_R)), np.zeros(np.shape(mean_R)))
     apart = outlying(variance_R, n_R - 1)
     d_0 = prior_df(np.asarray(variance_R)[..., None, :], n_R - 1, apart[..., None, :]) if prior is None else prior
     v, f = moderated(variance_R, n_R - 1, d_0, apart)
+    if fixed:
+        v[..., BASE], f[..., BASE] = 0.0, 1.0
     count = np.maximum(n_R, 1)
     part, part_0 = v / count, (v / count)[..., BASE : BASE + 1]
     own, own_0 = noise.own / count, (noise.own / count)[..., BASE : BASE + 1]

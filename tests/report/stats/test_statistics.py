@@ -68,6 +68,17 @@ def test_without_a_prior_every_row_stands_for_itself_as_welch_has_it():
     assert found.p[1] == pytest.approx(stats.ttest_ind(y[0], y[1], equal_var=False).pvalue)
 
 
+def test_against_a_number_a_row_is_a_one_sample_test_and_one_that_stands_apart_lends_no_other_its_seeds():
+    y = np.random.default_rng(1).normal(3, 0.1, (4, 5))
+    found = compare(np.array([3.1, y[0].mean()]), np.array([0, y[0].var(ddof=1)]), np.array([1, 5]), fixed=True)
+    assert (found.p[1], found.df[1]) == pytest.approx((stats.ttest_1samp(y[0], 3.1).pvalue, 4)) and np.isnan(found.p[0])
+    wild = 3 + 1e4 * np.arange(40.0)
+    rows = [*y, wild]
+    n, v = np.array([1, *map(len, rows)]), np.array([0.0, *(row.var(ddof=1) for row in rows)])
+    df = compare(np.array([3.1, *(row.mean() for row in rows)]), v, n, fixed=True).df
+    assert df[5] <= 39 and df[1:5].max() <= 16
+
+
 def test_shared_sentence_noise_is_added_once_and_does_not_shrink_with_seeds():
     noise = SentenceNoise(np.array([0.0, 0.5]), np.zeros(2))
     few = compare(np.zeros(2), np.ones(2), np.array([3, 3]), noise, prior=0.0)
