@@ -12,20 +12,21 @@ import inspect
 import re
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator
-from functools import cache, lru_cache
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions
 from itertools import accumulate
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
+from typing import Any, TypeVar
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.user_code.identity import Reader, Slice
-from lightning_tfm.user_code.statements import Statement, statements
+from lightning_tfm.user_code.statements import Statement, imported_names, statements
 
+T = TypeVar("T")
 LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
 """packages whose version is recorded: their source is not the user's"""
 WIDEST = 80
@@ -78,16 +79,13 @@ def reachable_sources(names: Iterable[str]) -> dict[str, bytes]:
     while todo:
         name, file, package = todo.pop()
         by_module[name] = file.read_bytes()
-        for target in _imports(file, by_module[name], package) if file.suffix == ".py" else ():
+        for target in _parsed(imported_names, file, by_module[name], package) if file.suffix == ".py" else ():
             for whole in _wholes(target):
                 empty -= {target}
-                if whole in seen:
-                    continue
-                seen.add(whole)
-                spec = _find(whole)
-                if spec is not None and spec.has_location and _is_users(whole, Path(spec.origin or ""), tops):
-                    inside = whole if spec.submodule_search_locations is not None else whole.rpartition(".")[0]
-                    todo.append((whole, Path(spec.origin or ""), inside))
+                if whole not in seen:
+                    seen.add(whole)
+                    if place := _place(whole, tops):
+                        todo.append((whole, *place))
     return {name: by_module[name] for name in sorted(by_module.keys() - start.keys() - empty)}
 
 
@@ -109,23 +107,33 @@ def _reader(start: Collection[str]) -> Reader:
 
     @cache
     def read(name: str) -> tuple[Statement, ...] | bytes | None:
+        place: tuple[Path, str] | None = None
         if name in start:
-            file, package = Path(sys.modules[name].__file__ or ""), sys.modules[name].__package__ or ""
-        else:
-            spec = _find(name) if name else None
-            if spec is None or not spec.has_location or not _is_users(name, Path(spec.origin or ""), tops):
-                return None
-            file = Path(spec.origin or "")
-            package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+            place = Path(sys.modules[name].__file__ or ""), sys.modules[name].__package__ or ""
+        elif name:
+            place = _place(name, tops)
+        if place is None:
+            return None
+        file, package = place
         source = file.read_bytes()
-        if file.suffix != ".py":
-            return source
-        try:
-            return statements(source, package)
-        except (SyntaxError, ValueError) as error:
-            raise UserError(f"{file}: your own class imports it, and it is not Python ({error})") from error
+        return source if file.suffix != ".py" else _parsed(statements, file, source, package)
 
     return read
+
+
+def _parsed(parse: Callable[[bytes, str], T], file: Path, source: bytes, package: str) -> T:
+    try:
+        return parse(source, package)
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{file}: your own class imports it, and it is not Python ({error})") from error
+
+
+def _place(name: str, tops: Collection[str]) -> tuple[Path, str] | None:
+    """The file of a module and the package that it is in; None where it is not the user's."""
+    spec = _find(name)
+    if spec is None or not spec.has_location or not _is_users(name, file := Path(spec.origin or ""), tops):
+        return None
+    return file, name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
 
 
 def source_digest(cls: type) -> str:
@@ -193,38 +201,3 @@ def _is_users(name: str, file: Path, tops: Collection[str]) -> bool:
 def _distributions() -> Collection[str]:
     """Modules that come with a distribution, which has a version; others are merely in the same folder."""
     return packages_distributions().keys()
-
-
-def _imports(file: Path, source: bytes, package: str) -> frozenset[str]:
-    try:
-        return _imported_names(source, package)
-    except (SyntaxError, ValueError) as error:
-        raise UserError(f"{file}: your own class imports it, and it is not Python ({error})") from error
-
-
-@lru_cache(1024)
-def _imported_names(source: bytes, package: str) -> frozenset[str]:
-    """What the imports of a module inside `package` name: modules, and what they take from them."""
-    return frozenset(name for node in ast.walk(ast.parse(source)) for name in _of(node, package) if name)
-
-
-def _of(node: ast.AST, package: str) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-        yield from (alias.name.partition(".")[0] for alias in node.names if not alias.asname)  # the name that it binds
-    elif isinstance(node, ast.ImportFrom):
-        parts = _above(package, node.level)
-        base = ".".join([*parts, *([node.module] if node.module else [])])
-        yield base
-        yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
-    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if called in ("__import__", "import_module") and isinstance(node.args[0].value, str):
-            name = node.args[0].value.lstrip(".")
-            named = [a.value for a in node.args[1:] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-            yield ".".join([*_above(named[0] if named else package, len(node.args[0].value) - len(name)), name])
-
-
-def _above(package: str, level: int) -> list[str]:
-    """The packages that `level` dots at the head of a name mean, in a module inside `package`."""
-    return package.split(".")[: len(package.split(".")) + 1 - level] if level else []

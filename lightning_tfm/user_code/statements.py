@@ -52,6 +52,12 @@ def statements(source: bytes, package: str) -> tuple[Statement, ...]:
     return tuple(_statement(node, package, imported) for node in tree.body if not _is_program(node))
 
 
+@lru_cache(1024)
+def imported_names(source: bytes, package: str) -> frozenset[str]:
+    """What the imports of a module inside `package` name: modules, and what they take from them. Raises as above."""
+    return frozenset(target for _, target in _imports(ast.parse(source), package) if target)
+
+
 def _statement(node: ast.stmt, package: str, imported: frozenset[str]) -> Statement:
     return Statement(
         node,
