@@ -38,9 +38,6 @@ Plan = tuple[Experiment, dict[str, Any]]
 PIECES = 25
 """of a sentence, on a side, if sentence lengths are unknown"""
 
-SOLVE = "solve"
-"""key of a value that makes a row cost as much as base (study/match_compute.py)"""
-
 
 def predicted_cost(exact: Experiment, V: int, length: int = PIECES) -> float:
     """Training FLOPs of a run if every step is full and a sentence has `length` pieces on a side, to order runs by."""

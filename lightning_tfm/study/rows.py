@@ -14,7 +14,6 @@ from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import GONE, refuse
 from lightning_tfm.schema import Flaw, Number, Schema, make_from
 from lightning_tfm.study import expressions
-from lightning_tfm.study.cell import SOLVE
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.file_kind import expect
 from lightning_tfm.study.user_classes import own_classes
@@ -100,7 +99,7 @@ Printed = Annotated[Number, Gt(0)] | None
 
 @dataclass(frozen=True)
 class _Solve(Schema):
-    """What makes a row cost as much as base (study/match_compute.py)."""
+    """What makes a row cost as much as base (study/expressions.py)."""
 
     field: str
     equal: str
@@ -211,7 +210,7 @@ def _solve_value(line: _Line, where: str) -> dict[str, Any]:
     if line.solve.field in line.change:
         raise UserError(f"{where}: it changes {line.solve.field}, which is solved for")
     pieces = {} if line.solve.pieces is None else {"pieces": line.solve.pieces}
-    return {line.solve.field: {SOLVE: line.solve.equal} | pieces}
+    return {line.solve.field: {expressions.SOLVE: line.solve.equal} | pieces}
 
 
 class PreparedText(Protocol):

@@ -13,7 +13,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Data, Experiment, Miniature, Training, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.study.match_compute import FIELDS, PAIRED, measure, solved_lines
+from lightning_tfm.study.expressions import FIELDS, PAIRED, measure, solved_lines
 from lightning_tfm.study.ratios import BudgetRequest, hold, parameters
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment

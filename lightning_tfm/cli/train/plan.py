@@ -22,7 +22,7 @@ from lightning_tfm.gone import refuse
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.row_tuning import variants
 from lightning_tfm.study.cell import PIECES
-from lightning_tfm.study.match_compute import solved_lines
+from lightning_tfm.study.expressions import solved_lines
 from lightning_tfm.study.settings import Settings
 from lightning_tfm.study.study import Study
 from lightning_tfm.study.sweeps import SearchFile, Sweep

@@ -31,7 +31,7 @@ from lightning_tfm.queue.worker_options import resumable
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.runs.own_class_check import check_classes_work
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.match_compute import solved_lines
+from lightning_tfm.study.expressions import solved_lines
 from lightning_tfm.study.preflight import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row, near_rows
 from lightning_tfm.study.sequential import BUDGET, FIRST, check_fixed, reported_seeds

@@ -31,7 +31,7 @@ import numpy as np
 from lightning_tfm.plural_words import signed
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Analysis, Multiplier, Summary, SummaryRow
-from lightning_tfm.study.cell import SOLVE
+from lightning_tfm.study.expressions import SOLVE
 from lightning_tfm.study.study import Ablation
 
 SCHEDULE = ("steps", "warmup", "lr_factor", "schedule", "cooldown")
@@ -161,7 +161,7 @@ def find(cells: Cells, report: Summary) -> list[str] | None:
 
 
 def solved_size_notes(rows: Sequence[SummaryRow]) -> list[str]:
-    """Of rows with a size solved for (study/match_compute.py): what their runs cost beyond base's, by kind."""
+    """Of rows with a size solved for (study/expressions.py): what their runs cost beyond base's, by kind."""
     base = next((row for row in rows if row.base), None)
     rows_by_size: dict[str, list[str]] = {}
     for row in rows:
