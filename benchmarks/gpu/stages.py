@@ -25,9 +25,8 @@ from lightning_tfm.accel.on_gpu import DeviceMasks
 from lightning_tfm.config import Experiment, Hardware, Model
 from lightning_tfm.model.feed_forward import ReLU
 from lightning_tfm.runs.environment import cpu_model, git_state
-from lightning_tfm.runs.trainer import make_trainer
+from lightning_tfm.runs.trainer import Checkpoints, make_trainer
 from lightning_tfm.training.backends_used import attention_backends
-from lightning_tfm.training.checkpoints import Checkpoints
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import set_flags
 

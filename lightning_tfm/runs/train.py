@@ -63,7 +63,7 @@ class Run:
         """Train from the last checkpoint to the end, score, write result.json.
 
         Raises UserError where the store holds another text than the run is named by, callback.Interrupted,
-        pending_losses.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
+        evaluate.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
         started, rank = time.time(), int(os.environ.get("RANK", 0))
         prepare_process(self.hardware)

@@ -5,19 +5,21 @@ import json
 import logging
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_tfm.config import Experiment, Hardware, to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.process.threads import keep_freed_memory
-from lightning_tfm.training.checkpoints import Checkpoints
 from lightning_tfm.training.precision import LIGHTNING, set_flags, uses_gpu
+from lightning_tfm.training.weight_files import write
 
 
 def prepare_process(hardware: Hardware) -> None:
@@ -61,6 +63,23 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+
+
+class Checkpoints(CheckpointIO):
+    """How a Trainer writes and reads checkpoints: only plain types, so that `weights_only=True` reads them back, and a
+    full disk is an OSError. Lightning's own way goes through a second copy in the folder for temporary files, which a
+    kill leaves there, and torch hides a full disk behind a RuntimeError."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        (storage_options or write)(checkpoint, Path(path))  # a run hands over how: its CheckpointWriter's
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any | None = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return torch.load(path, map_location=map_location or "cpu", weights_only=True)  # ranks do not share a first GPU
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink()
 
 
 # --- ranks of one run train the same thing: they compare their configurations before the first step ---

@@ -16,7 +16,6 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.sums import DamagedFile
 from lightning_tfm.training.async_checkpoint import checkpoint_file, checkpoint_files, snapshot_file, step_of
-from lightning_tfm.training.checkpoints import average
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.training.weight_files import load, verify
 
@@ -104,6 +103,25 @@ def average_weights(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
     t = e.training
     steps = EventSchedule(t.steps, 1, 1, 1, t.average_last, t.average_every).snapshot_steps()
     return average([snapshot_file(folder.snapshots, step) for step in steps], folder.training_hash)
+
+
+def average(snapshots: list[Path], run: str) -> dict[str, Tensor]:
+    """Weights averaged in float64 and cast back (6.1: the last 5 snapshots for base, 20 for big).
+
+    Raises UserError unless all are whole snapshots of run `run`.
+    """
+    if not snapshots:
+        raise UserError("no snapshots to average: training.average_last was 0 when this run was trained")
+    total: dict[str, Tensor] = {}
+    first: dict[str, Tensor] = {}
+    for path in snapshots:
+        weights = load(path, run)
+        first = first or weights
+        if {n: v.shape for n, v in weights.items()} != {n: v.shape for n, v in first.items()}:
+            raise UserError(f"{path} and {snapshots[0]} hold different parameters: they are not snapshots of one run")
+        for name, value in weights.items():
+            total[name] = total[name] + value.double() if name in total else value.double()
+    return {name: (value / len(snapshots)).to(first[name].dtype) for name, value in total.items()}
 
 
 def last(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.data.batch import Step
-from lightning_tfm.training.stopwatch import PARTS
+
+PARTS = ("forward", "backward", "optimizer")
+"""of a training step"""
 
 
 class RunCounters:

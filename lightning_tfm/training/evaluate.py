@@ -10,11 +10,14 @@ import torch.distributed as dist
 
 from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
-from lightning_tfm.training.pending_losses import NotFinite
 from lightning_tfm.training.precision import of_weights
 
 if TYPE_CHECKING:
     from lightning_tfm.training.module import TransformerModule
+
+
+class NotFinite(FloatingPointError):
+    """The loss of a step, or of a text, is NaN or infinite."""
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,11 @@ from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.data.prefetcher import STEPS, Prefetcher
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.trainer import make_trainer
+from lightning_tfm.runs.trainer import Checkpoints, make_trainer
+from lightning_tfm.runs.weights import average
 from lightning_tfm.training import module as training
-from lightning_tfm.training.checkpoints import Checkpoints, average
-from lightning_tfm.training.evaluate import evaluate_lines, perplexity
-from lightning_tfm.training.module import TransformerModule
-from lightning_tfm.training.pending_losses import READ_EVERY, NotFinite
+from lightning_tfm.training.evaluate import NotFinite, evaluate_lines, perplexity
+from lightning_tfm.training.module import READ_EVERY, TransformerModule
 from tests.helpers.tiny import attempt, experiment, in_child, train, write_corpus
 
 V, HELD_OUT = 12, 60

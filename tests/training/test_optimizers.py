@@ -17,10 +17,9 @@ from lightning_tfm.registry import OPTIMIZERS, SCHEDULES
 from lightning_tfm.testing import ScheduleSuite
 from lightning_tfm.training import loss as loss_module
 from lightning_tfm.training import module
-from lightning_tfm.training.evaluate import Line, perplexity
+from lightning_tfm.training.evaluate import Line, NotFinite, perplexity
 from lightning_tfm.training.loss import smoothed_nll, token_nll
 from lightning_tfm.training.optimizers import make_optimizer, orthogonal
-from lightning_tfm.training.pending_losses import NotFinite
 from lightning_tfm.training.schedule import Schedule, check_schedule, learning_rate
 from tests.helpers import tiny
 from tests.helpers.tiny import attempt, experiment, in_child, metrics, train, write_corpus
