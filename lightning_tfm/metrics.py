@@ -33,8 +33,6 @@ class Metric:
     """within a sentence; empty: `label`"""
     unit: str = ""
     """of a difference in print; empty: `label`"""
-    plot_label: str = ""
-    """its label on an axis; empty: dev and `prose_name`"""
     lower_is_better: bool = False
     log: bool = False
     """whether its logarithm is tested; differences are printed in percent"""
@@ -144,13 +142,6 @@ class Metric:
     def better(self, difference: float) -> bool:
         return difference * self.side > 0
 
-    def axis(self, to: str) -> str:
-        """The label of the axis of a picture of differences."""
-        side = "left" if self.lower_is_better else "right"
-        return (
-            f"difference in {self.plot_label or f'dev {self.prose_name}'} to {to}{', %' * self.log} ({side} is better)"
-        )
-
 
 PPL = Metric(
     "ppl",
@@ -176,7 +167,6 @@ WORD = Metric(
     difference_digits=3,
     column_head="nll/word",
     unit="nats per word",
-    plot_label="nats per reference word",
     lower_is_better=True,
     sigma=PPL.sigma,
     columns=("nll", "words"),
@@ -201,7 +191,6 @@ BYTE = replace(
     label="nll per byte",
     column_head="nll/byte",
     unit="nats per byte",
-    plot_label="nats per byte",
     columns=("nll", "bytes"),
     field="nll_per_byte",
     key="nll per byte",
@@ -286,19 +275,9 @@ class Metrics(dict[str, Metric]):
         return metrics
 
 
-OF_OWN = (
-    "label",
-    "digits",
-    "difference_digits",
-    "column_head",
-    "prose_name",
-    "unit",
-    "plot_label",
-    "lower_is_better",
-    "log",
-)
+OF_OWN = ("label", "digits", "difference_digits", "column_head", "prose_name", "unit", "lower_is_better", "log")
 """traits that a user-defined class may have"""
-RENAMED = {"fine": "difference_digits", "head": "column_head", "called": "prose_name", "drawn": "plot_label"}
+RENAMED = {"fine": "difference_digits", "head": "column_head", "called": "prose_name"}
 """earlier names of these, which are refused -> today's"""
 METRICS = Metrics(PPL, WORD, BYTE, BLEU, CHRF, F1, PRECISION, RECALL, ILL_FORMED, EXACT)
 PRINTED = tuple(metric.name for metric in METRICS.values() if metric.printed)

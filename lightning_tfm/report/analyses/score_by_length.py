@@ -9,6 +9,7 @@ from lightning_tfm.report.records import Cells, score_of
 from lightning_tfm.report.summary import Analysis, Summary
 from lightning_tfm.report.tables.columns import name_cell, row_labels
 
+BINS = 5
 Lengths = tuple[list[str], dict[str, list[float]]]
 """(bins of the reference's length in pieces, row -> score of each bin, pooled over seeds)"""
 
@@ -29,12 +30,12 @@ def sections(scores: Lengths, report: Summary) -> list[Section]:
     return [Section("lengths", f"{OF_TEXT.label} by length", [about, table], after="architecture")]
 
 
-def find(cells: Cells, report: Summary, bins: int = 5) -> Lengths | None:
+def find(cells: Cells, report: Summary) -> Lengths | None:
     some = next(iter(cells.filled.values()), None)
     if some is None or any(OF_TEXT.name not in cell.sums for cell in cells.filled.values()):
         return None
     tokens = some.sums[PPL.name][:, 1]
-    edges = np.unique(np.quantile(tokens, np.linspace(0, 1, bins + 1)))
+    edges = np.unique(np.quantile(tokens, np.linspace(0, 1, BINS + 1)))
     where = np.clip(np.searchsorted(edges, tokens, side="left") - 1, 0, max(len(edges) - 2, 0))
     used = [b for b in range(max(len(edges) - 1, 1)) if (where == b).any()]
     heads = [f"{int(tokens[where == b].min())}–{int(tokens[where == b].max())}" for b in used]

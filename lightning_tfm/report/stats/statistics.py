@@ -60,6 +60,7 @@ ALLOWED = 2 * math.log(3)
 """of log variance, above what chance does"""
 MANY = 100
 """others of a row beyond which their median is taken as no better known"""
+DRAWS = 100_000
 BASE = 0
 
 
@@ -206,11 +207,11 @@ def _middle(values_R: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _chance_point(df: int, others_df: int, others: int, draws: int = 100_000) -> float:
+def _chance_point(df: int, others_df: int, others: int) -> float:
     if min(df, others_df) < 1 or others < 2:
         return math.inf
     rng = np.random.default_rng(0)
-    own, middle = (np.log(rng.chisquare(d, n) / d) for d, n in ((df, draws), (others_df, (draws, others))))
+    own, middle = (np.log(rng.chisquare(d, n) / d) for d, n in ((df, DRAWS), (others_df, (DRAWS, others))))
     excess = own - digamma(df / 2) + math.log(df / 2) - np.median(middle, 1) + digamma(others_df / 2)
     return float(np.quantile(excess - math.log(others_df / 2), 1 - APART))
 

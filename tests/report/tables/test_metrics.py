@@ -5,7 +5,7 @@ import io
 import json
 import shutil
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Evaluation
 from lightning_tfm.corpus_metrics import corpus_scores
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS
+from lightning_tfm.metrics import METRICS, OF_OWN
 from lightning_tfm.report.records import read_cells, with_sentences
 from lightning_tfm.report.serialize import plain
 from lightning_tfm.report.study_report import make, render_table, table_without_tests
@@ -122,6 +122,16 @@ def test_an_added_metric_travels_in_an_archive_and_is_tested_there(root, tmp_pat
     printed(there, "records", "unpack", file)
     ours, theirs = (make("made", where).summary.rows[2].metric("chrf") for where in (root, there))
     assert theirs.by_seed == ours.by_seed and theirs.difference.p == pytest.approx(ours.difference.p, rel=1e-5)
+
+
+def test_every_trait_that_an_own_metric_may_have_changes_what_is_printed(made, monkeypatch):
+    report, bleu = make("made", made.root), METRICS["bleu"]
+    before = report.render("html")
+    words = dict.fromkeys(("label", "column_head", "prose_name", "unit"), "Blue")
+    for trait, changed in {**words, "digits": 3, "difference_digits": 4, "lower_is_better": True, "log": True}.items():
+        monkeypatch.setitem(METRICS, "bleu", replace(bleu, **{trait: changed}))
+        assert report.render("html") != before, trait
+    assert {*words, "digits", "difference_digits", "lower_is_better", "log"} == {*OF_OWN}
 
 
 def test_no_metric_has_the_name_of_another_number_of_a_score():
