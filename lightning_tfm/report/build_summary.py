@@ -247,11 +247,9 @@ def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[K
     """(row, metric) -> the paper's own difference to what it prints for the row `against`: as tested."""
     base = next((row.paper for row in rows if row.name == against), None)
     differences: dict[Key, float] = {}
-    for row in rows if base is not None else []:
-        if base is None or row.name == against or row.same_as:
-            continue
+    for row in (row for row in rows if row.name != against and not row.same_as):
         for metric in (METRICS[name] for name in PRINTED):
-            own, of_base = row.paper.of(metric.name), base.of(metric.name)
+            own, of_base = row.paper.of(metric.name), base.of(metric.name) if base else None
             if own is not None and of_base is not None:
                 difference = metric.transform(own) - metric.transform(of_base)
                 differences[row.name, metric.name] = difference if metric.log else round(difference, 6)
@@ -288,8 +286,8 @@ def _untested_row(row: SummaryRow, to: str) -> SummaryRow:
 
 def _difference(metric: str, evidence: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:
     judged = verdict.judge(evidence, printed, metric, full_size, to=to)
-    clear = None if printed is None else verdict.is_clear(printed, metric)
     of = METRICS[metric]
+    clear = None if printed is None else abs(printed) > of.clear
     paper_percent = of.in_units(printed) if of.log and printed is not None else None
     why = f"{judged.why} ({verdict.SCOPE})" if judged.word.found else judged.why
     made = Difference(judged.word, why, printed, clear, paper_percent=paper_percent, beside=judged.beside)

@@ -15,38 +15,28 @@ from it, or where it is hopeless: the chance that the last look decides it, pred
 favourable level, is below `HOPELESS`. Closing rows early can only make findings fewer, true ones and false ones alike.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lightning_tfm.report.stats.evidence import Evidence
-from lightning_tfm.report.summary import Summary, SummaryRow
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.wording.verdict_words import OPEN, Verdict
 from lightning_tfm.study.sequential import Course
 
 HOPELESS = 0.05
 
 
-def open_rows(summary: Summary) -> list[str]:
-    """Rows that more seeds could still decide."""
-    return [row.name for row in _undecided_rows(summary) if not _is_futile(row)]
-
-
-def futile_rows(summary: Summary) -> list[str]:
-    """Rows that are closed without a verdict."""
-    return [row.name for row in _undecided_rows(summary) if _is_futile(row)]
-
-
-def _undecided_rows(summary: Summary) -> Iterator[SummaryRow]:
-    """Rows without a verdict in perplexity, and those of an undecided claim that do not hold by Holm's p yet."""
+def undecided_rows(summary: Summary) -> tuple[list[str], list[str]]:
+    """(rows that more seeds could still decide, rows that are closed without a verdict)."""
     about = {finding.row for claim in summary.claims if claim.verdict in OPEN for finding in claim.findings}
+    still: list[str] = []
+    hopeless: list[str] = []
     for row in summary.rows:
-        if (d := row.primary) is not None and d.verdict != Verdict.DIVERGED:
-            if d.verdict in OPEN or (row.name in about and not (d.holm is not None and d.holm < summary.alpha)):
-                yield row
-
-
-def _is_futile(row: SummaryRow) -> bool:
-    return row.primary is not None and row.primary.prospect is not None and row.primary.prospect < HOPELESS
+        if (d := row.primary) is None or d.verdict == Verdict.DIVERGED:
+            continue
+        if d.verdict in OPEN or (row.name in about and not (d.holm is not None and d.holm < summary.alpha)):
+            (hopeless if d.prospect is not None and d.prospect < HOPELESS else still).append(row.name)
+    return still, hopeless
 
 
 def next_course(course: Course, summary: Summary, before: Mapping[str, list[int]], pool: Sequence[int]) -> Course:
@@ -54,7 +44,7 @@ def next_course(course: Course, summary: Summary, before: Mapping[str, list[int]
     if len(course.looks) == len(course.plan.sizes):
         return course
     last, base = course.looks[-1].seeds, next(row.name for row in summary.rows if row.base)
-    still = {row for row in open_rows(summary) if last[row]} if last[base] else set()
+    still = {row for row in undecided_rows(summary)[0] if last[row]} if last[base] else set()
     if not still:
         return course
     size = course.plan.sizes[len(course.looks)]

@@ -12,7 +12,7 @@ from lightning_tfm.report.pages.provenance import Link, nowhere
 from lightning_tfm.report.records import Cells, read_cells, with_sentences
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.sequential import futile_rows, next_course, open_rows
+from lightning_tfm.report.sequential import next_course, undecided_rows
 from lightning_tfm.report.serialize import to_json
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.tables import main_table
@@ -20,11 +20,6 @@ from lightning_tfm.report.tables.paper_table import LAYOUT, Layout, paper_latex
 from lightning_tfm.study.sequential import Course
 from lightning_tfm.study.study import Ablation, check_reference
 from lightning_tfm.study.study_file import folder_of, load_as
-
-
-def table_without_tests(study: Ablation, root: Path) -> Summary:
-    """The study's table, without tests."""
-    return summarise_untested(read_cells(study, root))
 
 
 def write_table(cells: Cells) -> Summary:
@@ -113,7 +108,7 @@ def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> t
     course = course.after_look(finished)
     summary = summarise(replace(cells, course=course))
     course = next_course(course, summary, wanted, seeds)
-    still, hopeless = open_rows(summary), futile_rows(summary)
+    still, hopeless = undecided_rows(summary)
     more = f"; next: {max(map(len, course.asked.values()))} seeds of each" if course.asked else ""
     words = f"undecided: {', '.join(still)}{more}" if still else "no row is undecided"
     words += f"; dropped for futility: {', '.join(hopeless)}" if hopeless else ""

@@ -19,9 +19,10 @@ from lightning_tfm.report import search_report
 from lightning_tfm.report.across.comparison import compare
 from lightning_tfm.report.across.meta_analysis import meta_analysis
 from lightning_tfm.report.across.scaling import scaling_study
-from lightning_tfm.report.build_summary import tabulate
+from lightning_tfm.report.build_summary import summarise_untested, tabulate
+from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.render.every_format import render
-from lightning_tfm.report.study_report import make, render_table, table_without_tests
+from lightning_tfm.report.study_report import make, render_table
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.runs.evaluation import by_length
 from lightning_tfm.runs.record import Score, to_plain
@@ -231,7 +232,7 @@ REFERENCES = {"own": "pre", "pieces": "small", "paper": "C-N2"}
 def study_views(name: str, root: Path) -> Iterator[tuple[str, str]]:
     """(file, content) of a made study."""
     made = STUDIES[name](root)
-    table, report = table_without_tests(made.study, root), make("made", root)
+    table, report = summarise_untested(read_cells(made.study, root)), make("made", root)
     yield "table.txt", render_table(table, "text", 80)
     yield "table.md", render_table(table, "markdown")
     yield "report.txt", f"{render_table(report.summary, 'text', 80)}\n{to_words(report.summary, 80)}"

@@ -64,12 +64,14 @@ def _study(options: dict[str, Any]) -> str:
     if options["reference"] is not None:
         return _tested_table(name, root, options, width)
 
+    from lightning_tfm.report.build_summary import summarise_untested
     from lightning_tfm.report.charts.study_forest import forest_of
-    from lightning_tfm.report.study_report import render_table, table_without_tests
+    from lightning_tfm.report.records import read_cells
+    from lightning_tfm.report.study_report import render_table
     from lightning_tfm.report.tables.paper_table import paper_latex
 
     say_hidden(study, root)
-    table, kind = table_without_tests(study, root), options["format"]
+    table, kind = summarise_untested(read_cells(study, root)), options["format"]
     several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
     if kind not in ("csv", "json") and several and not options["plain"]:
         return _tested_table(name, root, options, width)

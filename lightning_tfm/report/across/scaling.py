@@ -48,6 +48,7 @@ from lightning_tfm.report.across.long_table import (
     verdict_cell,
 )
 from lightning_tfm.report.blocks import Column, Figures, Notes, Section, Table, Widest
+from lightning_tfm.report.build_summary import paper_differences
 from lightning_tfm.report.charts.chart import Axis, Chart, Point, Series, both
 from lightning_tfm.report.charts.study_forest import axis_of
 from lightning_tfm.report.render.every_format import Document
@@ -166,9 +167,8 @@ def _parameters(report: Report) -> int:
 
 def _paper(summary: Summary, rows: Mapping[str, Any]) -> list[float]:
     """The paper's differences, log PPL; NaN where it has none."""
-    printed = {row.name: row.paper.of(PPL.name) for row in summary.rows}
-    base = next((printed[row.name] for row in summary.rows if row.base), None)
-    return [math.log(ppl / base) if base and (ppl := printed.get(row)) else math.nan for row in rows]
+    differences = paper_differences(summary.rows, summary.base.name if summary.base else None)
+    return [differences.get((row, PPL.name), math.nan) for row in rows]
 
 
 # --- for people ---

@@ -129,7 +129,8 @@ def columns(e: Experiment) -> tuple[Column, ...]:
         under[0] = replace(under[0], lines=(*lines, *apart), parameters=count)
         return (Column([under[0]], [_around(m, _self(m, True)), _around(m, _feed_forward(m))], [*final, output]),)
     encoder = Column([under[0]], [_around(m, _self(m, False)), _around(m, _feed_forward(m))], final)
-    layers = [_around(m, _self(m, True)), _around(m, _cross(m)), _around(m, _feed_forward(m))]
+    cross = Box("Cross-attention", tuple(_heads(m, "cross")), _count_text(lambda: memory_parameters(m)))
+    layers = [_around(m, _self(m, True)), _around(m, cross), _around(m, _feed_forward(m))]
     return encoder, Column([under[1]], layers, [*final, output])
 
 
@@ -175,10 +176,6 @@ def _self(m: Model, causal: bool) -> Box:
     lines += [f"{scheme.label or m.positions} positions"] * (layer.heads and scheme.acts != "embedding")
     lines += ["as many parameters as self-attention"] * (m.layer_width == "parameters")
     return Box(title, tuple(lines), _count_text(lambda: layer_parameters(m, causal)))
-
-
-def _cross(m: Model) -> Box:
-    return Box("Cross-attention", tuple(_heads(m, "cross")), _count_text(lambda: memory_parameters(m)))
 
 
 def _feed_forward(m: Model) -> Box:

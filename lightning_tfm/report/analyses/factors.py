@@ -204,7 +204,7 @@ def _test_effects(
     seeds = parts.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         df_seeds = seeds**2 / (parts**2 / df_R[used]).sum()
-    squared, df, _ = statistics.combine_variances(
+    squared, df = statistics.combine_variances(
         seeds, df_seeds, np.array(shared), np.array(shared + own), (n_R - 1).sum(), S
     )
     if (n_R[used] < 2).any() or not (squared > 0 and df > 0):  # NaN if there is no test

@@ -187,8 +187,7 @@ def add_selection_error(d: Differences, loss_R: np.ndarray) -> Differences:
         df_R = 1 / (w_R / d.df + (1 - w_R) / DF)
         p_R = np.where(squared_R > 0, 2 * statistics.t_sf(np.abs(d.estimate) / np.sqrt(squared_R), df_R), math.nan)
     p_R[..., BASE] = math.nan
-    shared_R, part_R = d.shared + more_R, d.seed_part * w_R
-    return replace(d, se=np.sqrt(squared_R), df=df_R, p=p_R, shared=shared_R, seed_part=part_R)
+    return replace(d, se=np.sqrt(squared_R), df=df_R, p=p_R, shared=d.shared + more_R)
 
 
 ANALYSIS = Analysis(

@@ -143,6 +143,8 @@ CERTAIN = 2 / 3
 """of the degrees of freedom, for the power: chosen on simulated studies"""
 MOST = 500
 """seeds; beyond it the number is not worth naming"""
+TRIED = sorted({*range(2, 21), *(round(20 * 1.05**k) for k in range(66)), MOST})
+"""numbers of them: 2, 3, … 20, then in steps of about 5 %"""
 
 
 def smallest(d: Differences, level: np.ndarray | float) -> np.ndarray:
@@ -173,7 +175,7 @@ def needed(d: Differences, gap: np.ndarray, tail: np.ndarray | float, power: flo
     """
     gap = np.asarray(gap, dtype=float)
     seeds = np.full(np.broadcast(gap, d.se).shape, np.inf)
-    for n in _numbers():
+    for n in TRIED:
         se, df = ahead(d, n)
         with np.errstate(invalid="ignore"):
             enough = (t_isf(tail, df) + ndtri(power)) * se <= gap
@@ -190,11 +192,3 @@ def chance_above(d: Differences, n: np.ndarray, last: float, bound: np.ndarray |
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.sqrt(d.pair_variance * np.maximum(1 / np.maximum(n, 1) - 1 / last, 0.0))
         return t_sf((bound - d.estimate) / spread, d.df)
-
-
-def _numbers() -> list[int]:
-    """2, 3, … 20, then in steps of about 5 % up to `MOST`."""
-    return [n for n in range(2, MOST + 1) if n <= 20 or n in _COARSE]
-
-
-_COARSE = frozenset(round(20 * 1.05**k) for k in range(67)) | {MOST}

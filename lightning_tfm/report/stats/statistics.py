@@ -128,8 +128,6 @@ class Differences(Estimate):
     df: np.ndarray
     seed_variance: np.ndarray
     """moderated, of one training"""
-    seed_part: np.ndarray
-    """share of the squared standard error"""
     p: np.ndarray
     """two-sided, only of this comparison"""
     pair_variance: np.ndarray
@@ -278,8 +276,8 @@ def moderated(
 
 def combine_variances(
     seeds: np.ndarray, df_seeds: np.ndarray, sentences: np.ndarray, bootstrap: np.ndarray, most: np.ndarray, S: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(squared standard error, its degrees of freedom, the seeds' share of it), of differences or contrasts.
+) -> tuple[np.ndarray, np.ndarray]:
+    """(squared standard error, its degrees of freedom), of differences or contrasts.
 
     From the variances that seeds and `sentences` add, the whole `bootstrap` variance, and the degrees of freedom of the
     whole study, `most`. NaN degrees of freedom where all seeds gave the same number.
@@ -288,7 +286,7 @@ def combine_variances(
     with np.errstate(divide="ignore", invalid="ignore"):
         share = seeds / squared
         df = 1 / (share / np.minimum(df_seeds, np.maximum(most, 1)) + (1 - share) / max(S - 1, 1))
-    return squared, df, share
+    return squared, df
 
 
 def compare(
@@ -317,14 +315,14 @@ def compare(
     seeds, whole = part + part_0, np.where(apart, 0.0, n_R - 1).sum(-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         df_seeds = seeds**2 / (part**2 / f + part_0**2 / f[..., BASE : BASE + 1])
-    squared, df, share = combine_variances(seeds, df_seeds, noise.shared, noise.shared + own + own_0, whole, S)
+    squared, df = combine_variances(seeds, df_seeds, noise.shared, noise.shared + own + own_0, whole, S)
     with np.errstate(divide="ignore", invalid="ignore"):
         estimate, se = mean_R - mean_R[..., BASE : BASE + 1], np.sqrt(squared)
         p = 2 * t_sf(np.abs(estimate) / se, df)
     p = np.where(se > 0, p, np.nan)  # seeds that all gave the same number allow no test
     p[..., BASE] = np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Differences(estimate, se, df, v, share, p, pair, noise.shared, np.asarray(d_0, dtype=float)[..., None])
+        return Differences(estimate, se, df, v, p, pair, noise.shared, np.asarray(d_0, dtype=float)[..., None])
 
 
 def rank_correlation(x_R: np.ndarray, y_R: np.ndarray) -> Any:

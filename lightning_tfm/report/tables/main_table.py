@@ -18,7 +18,6 @@ from lightning_tfm.report.summary import Difference, Scores, Summary, SummaryRow
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.tables.columns import COLUMNS, FACTS, Fact, brief_facts, extra_facts
 from lightning_tfm.report.wording import notes
-from lightning_tfm.report.wording.outlier_seeds import outlier_note
 from lightning_tfm.report.wording.verdict_words import WORDS, Verdict, brief_phrase, phrase
 
 FEW = 3
@@ -149,7 +148,8 @@ def score_column(metric: Metric, foreign: Sequence[str] = (), near: bool = False
             return Cell() if by_nll else Cell(of.instead, title=missing_text(row)[:500])
         spread = "" if of.sd is None else f"± {metric.spread(of.sd)}"
         best = not (metric is PPL and row.name in foreign)
-        return Cell(metric.score(of.mean), spread, of.mean, note=outlier_note(row) * (metric is PPL), best=best)
+        far = f"{len(row.far_above)} of {row.n} seeds far above the others" if row.far_above and metric is PPL else ""
+        return Cell(metric.score(of.mean), spread, of.mean, note=far, best=best)
 
     def data(row: SummaryRow) -> Line:
         return {f"{metric.key} mean": scores(row).mean, f"{metric.key} {metric.sd_key}": scores(row).sd}

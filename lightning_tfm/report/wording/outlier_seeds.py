@@ -47,8 +47,3 @@ def outlier_clauses(rows: Sequence[SummaryRow]) -> list[str]:
         lie = "is far above the others of its row" if single else "are far above the others of their rows"
         clauses.append(f"seed{'s' * (not single)} {', '.join(rest[:NAMED])}{more} {lie}")
     return clauses
-
-
-def outlier_note(row: SummaryRow) -> str:
-    """k of n seeds far above the others, of a row of the report; empty for none."""
-    return f"{len(row.far_above)} of {row.n} seeds far above the others" if row.far_above else ""

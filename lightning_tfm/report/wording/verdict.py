@@ -65,11 +65,6 @@ class RowVerdict:
     """d / P with the interval of d, where the two have a common unit; the printed number is taken as exact"""
 
 
-def is_clear(paper: float, metric: str) -> bool:
-    """Whether a printed difference is more than the noise of single runs."""
-    return abs(paper) > METRICS[metric].clear
-
-
 def judge(
     evidence: Evidence | None,
     paper: float | None,

@@ -266,9 +266,8 @@ def table(made, capsys, *options: str) -> str:
 def test_who_waits_at_a_terminal_is_told_at_once_what_is_read(study, capsys, monkeypatch, verb):
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        monkeypatch.setattr(
-            "lightning_tfm.report.study_report.read_cells", lambda *_: 1 / 0
-        )  # what takes long has not begun
+        for reader in ("records", "study_report"):  # what takes long has not begun
+            monkeypatch.setattr(f"lightning_tfm.report.{reader}.read_cells", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             main([verb, study.study.name, "--out", str(study.root), "--format", "markdown"])
         assert capsys.readouterr().err == f"reading {study.study.name}\n" * terminal

@@ -14,7 +14,7 @@ from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.report import sequential
-from lightning_tfm.report.sequential import evidence_over_looks, futile_rows, next_course, open_rows
+from lightning_tfm.report.sequential import evidence_over_looks, next_course, undecided_rows
 from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.study_report import look, make
@@ -86,7 +86,7 @@ def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
     made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
     made.write_all({"A-h1": 0.2})
     fixed = make("made", made.root).summary
-    assert open_rows(fixed) == ["A-h4"]
+    assert undecided_rows(fixed)[0] == ["A-h4"]
     look = Look({row: [1, 2, 3] for row in ("base", "A-h1", "A-h4")})
     course = Course(linear(3, 6), [look], None)
     write_looks(made, course)
@@ -138,8 +138,7 @@ def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():
     *asked, found = (Finding(name, "", None, None, None, None) for name in names)
     claims = [ClaimSummary("", "undecided", None, asked), ClaimSummary("", "supported", None, [found])]
     made = summary(rows, claims)
-    assert open_rows(made) == ["claimed", "likely", "alone"]
-    assert futile_rows(made) == ["hopeless"]
+    assert undecided_rows(made) == (["claimed", "likely", "alone"], ["hopeless"])
 
 
 def test_the_next_look_asks_for_its_seeds_of_base_and_of_open_rows_with_results():

@@ -15,9 +15,10 @@ from lightning_tfm.config import Evaluation
 from lightning_tfm.corpus_metrics import corpus_scores
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_OWN
+from lightning_tfm.report.build_summary import summarise_untested
 from lightning_tfm.report.records import read_cells, with_sentences
 from lightning_tfm.report.serialize import plain
-from lightning_tfm.report.study_report import make, render_table, table_without_tests
+from lightning_tfm.report.study_report import make, render_table
 from lightning_tfm.runs.record import Score, read_score
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load_as
@@ -35,7 +36,7 @@ def printed(root, *argv: str) -> str:
 
 
 def views(root) -> dict[str, str]:
-    report, table = make("made", root), table_without_tests(load_as(Ablation, root, "made"), root)
+    report, table = make("made", root), summarise_untested(read_cells(load_as(Ablation, root, "made"), root))
     found = {f"report {kind}": report.render(kind) for kind in KINDS}
     found |= {f"table {kind}": render_table(table, kind) for kind in ("csv", "json")}
     found |= {"text": render_table(report.summary, "text")}
