@@ -31,7 +31,7 @@ ORDER = {"rest": 0, "better": 1, "best": 2}
 
 def trial_classes(report: SearchSummary, objective: str) -> dict[str, str]:
     """trial -> class of its colour: the best, the better quarter, the worse rest."""
-    sign = 1 if report.objectives[objective] == "minimize" else -1
+    sign = 1 if report.search.objectives[objective] == "minimize" else -1
     order = sorted(report.with_values(objective), key=lambda t: sign * value_of(t, objective))
     quarter = max(1, round(len(order) / 4))
     kind = {t.trial: "better" if i < quarter else "rest" for i, t in enumerate(order)}
@@ -78,7 +78,7 @@ def search_course(report: SearchSummary, objective: str, number: Mapping[str, in
     if not trials:
         return Markup()
     values = [value_of(t, objective) for t in trials]
-    better = min if report.objectives[objective] == "minimize" else max
+    better = min if report.search.objectives[objective] == "minimize" else max
     line: list[tuple[float, float]] = []
     for t, value in zip(trials, values, strict=True):
         if t.feasible:
@@ -134,7 +134,7 @@ def parallel(report: SearchSummary, objective: str) -> Markup:
     trials = report.with_values(objective)
     if not trials:
         return Markup()
-    space, top, bottom = report.space, 40, 320
+    space, top, bottom = report.search.space, 40, 320
     gap = max(76, 600 // max(len(space), 1))
     axes = [Coordinate(p, bottom, top) for p in space]
     values = [value_of(t, objective) for t in trials]

@@ -28,7 +28,7 @@ from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.schema import read_kept
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study_file import folder_of, load_as
-from lightning_tfm.study.trials import STATES, Importance, Trial, best, gain_lines
+from lightning_tfm.study.trials import Importance, Trial, best, gain_lines
 from lightning_tfm.watch.run_state import Curve
 
 SCHEMA = 1
@@ -54,7 +54,7 @@ class SearchReport:
             case "csv":
                 return to_csv(data(self.summary))
             case "json":
-                return to_json(self.summary)
+                return to_json(rounded(self.summary.content()), schema=SCHEMA, kind="search")
         raise UserError(f"--format={kind}: a search has no table in the paper's layout; html, markdown, csv or json")
 
 
@@ -74,33 +74,8 @@ def of_trials(
     """The report of a search from its trials and what mattered. `root`: where its runs are, with their curves."""
     lines = [replace(trial, curve=_curve(root, trial.run, search.prints.dev[:16])) for trial in trials]
     leading = best(lines, search.objectives)
-    return SearchReport(
-        rounded(
-            SearchSummary(
-                schema=SCHEMA,
-                kind="search",
-                study=search.name,
-                title=search.title,
-                question=search.question,
-                corpus=search.base.data.corpus,
-                languages=list(search.base.data.languages),
-                sampler=search.sampler,
-                pruner=search.pruner.type,
-                asked=search.trials,
-                objectives=search.objectives,
-                constraints=search.constraints,
-                space=search.space,
-                states={word: sum(line.state == word for line in lines) for word in STATES.values()},
-                best=leading,
-                gains=gain_lines(search, lines, leading),
-                importance=importance,
-                trials=lines,
-                seeds=search.trial_seeds if len(search.trial_seeds) > 1 else None,
-                ties={key: str(next(iter(tie.values()))) for key, tie in search.ties.items()} or None,
-            )
-        ),
-        root,
-    )
+    gains = gain_lines(search, lines, leading)
+    return SearchReport(SearchSummary(search, rounded(lines), rounded(importance), leading, gains), root)
 
 
 def _read_record(path: Path, name: str) -> list[dict[str, Any]]:
@@ -128,11 +103,11 @@ def data(report: SearchSummary) -> list[dict[str, object]]:
             **{"trial": t.trial, "state": t.state},
             **t.sets,
             **t.values,
-            **{f"{aim} sd": t.sd(aim) for aim in report.objectives if report.seeds},
+            **{f"{aim} sd": t.sd(aim) for aim in report.search.objectives if report.seeds},
             **{
                 f"{aim} seed {seed}": (t.by_seed or {}).get(aim, {}).get(str(seed))
-                for aim in report.objectives
-                for seed in report.seeds or ()
+                for aim in report.search.objectives
+                for seed in report.seeds
             },
             **{"steps seen": t.steps_seen, "feasible": t.feasible, "run": t.run, "reason": t.reason},
         }
@@ -142,7 +117,7 @@ def data(report: SearchSummary) -> list[dict[str, object]]:
 
 def blocks(report: SearchSummary) -> list[Block]:
     """The trials, the best first, and what mattered."""
-    names, aims = [*(p.name for p in report.space), *(report.ties or {})], list(report.objectives)
+    names, aims = [*(p.name for p in report.search.space), *report.ties], list(report.search.objectives)
     rows = []
     for t in sorted(report.trials, key=lambda t: (t.trial not in report.best, t.trial)):
         scores = ["" if (value := t.values[aim]) is None else four_digits(value) for aim in aims]
@@ -157,7 +132,7 @@ def blocks(report: SearchSummary) -> list[Block]:
 
 def condition_notes(report: SearchSummary) -> list[str]:
     """What holds for all trials, in words; nothing where each is one run and all parameters are sampled."""
-    notes = [f"{key} is not sampled, it follows: {tie}" for key, tie in (report.ties or {}).items()]
+    notes = [f"{key} is not sampled, it follows: {tie}" for key, tie in report.ties.items()]
     if report.seeds:
         seeds = ", ".join(map(str, report.seeds))
         notes.append(f"every trial is {len(report.seeds)} runs, at seeds {seeds}: mean ± standard deviation (n-1)")
@@ -172,8 +147,8 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
     """The HTML. `live` is the version that --serve asks for, `link` leads from a run's name to its folder."""
     number, whole = {t.trial: i for i, t in enumerate(report.trials)}, len(report.trials)
     report = replace(report, trials=best_trials(report))
-    aims, names = list(report.objectives), [p.name for p in report.space]
-    set_, heads = [*names, *(report.ties or {})], [("trial", "", "w"), ("state", "", "w")]
+    aims, names = list(report.search.objectives), [p.name for p in report.search.space]
+    set_, heads = [*names, *report.ties], [("trial", "", "w"), ("state", "", "w")]
     heads += [
         *((field_name(name), name, "m" * (i > 0)) for i, name in enumerate(set_)),
         *((objective_name(aim), aim, "") for aim in aims),
@@ -209,7 +184,7 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
 
 def best_trials(report: SearchSummary) -> list[Trial]:
     """Those that the page shows, in their order: all, of more than `MOST` the best in the first objective."""
-    aim, direction = next(iter(report.objectives.items()))
+    aim, direction = next(iter(report.search.objectives.items()))
     sign = 1 if direction == "minimize" else -1
     last = math.inf
     order = sorted(
@@ -225,7 +200,7 @@ def _trials_left_out(report: SearchSummary, trials: int) -> str:
         return ""
     return (
         f"This page shows the best {MOST:,} of {trials:,} trials; all of them: "
-        f"lightning-tfm report {report.study} --format csv"
+        f"lightning-tfm report {report.search.name} --format csv"
     )
 
 
@@ -251,11 +226,12 @@ def _most_important(report: SearchSummary) -> list[str]:
 
 def _head(report: SearchSummary, trials: int) -> list[str]:
     states = ", ".join(f"{count} {word}" for word, count in report.states.items() if count)
+    data = report.search.base.data
     return [
-        f"{plural(trials, 'trial')} of {report.sampler}: {states or 'none yet'}",
-        ", ".join(f"{direction} {name}" for name, direction in report.objectives.items()),
-        *(f"{key} follows: {tie}" for key, tie in (report.ties or {}).items()),
+        f"{plural(trials, 'trial')} of {report.search.sampler}: {states or 'none yet'}",
+        ", ".join(f"{direction} {name}" for name, direction in report.search.objectives.items()),
+        *(f"{key} follows: {tie}" for key, tie in report.ties.items()),
         *([f"{len(report.seeds)} runs a trial, seeds {', '.join(map(str, report.seeds))}"] if report.seeds else []),
-        *(f"limit: {name} ≤ {limit:,.0f}" for name, limit in report.constraints.items()),
-        f"corpus {report.corpus}, {' to '.join(report.languages)}",
+        *(f"limit: {name} ≤ {limit:,.0f}" for name, limit in report.search.constraints.items()),
+        f"corpus {data.corpus}, {' to '.join(data.languages)}",
     ]

@@ -1,11 +1,11 @@
 """What the report of a search says, as a dataclass."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.schema import OPTIONAL
-from lightning_tfm.study.space import Parameter
-from lightning_tfm.study.trials import Importance, Trial
+from lightning_tfm.study.search import Search
+from lightning_tfm.study.trials import STATES, Importance, Trial
 
 FIELDS = {
     "model.N": "layers",
@@ -43,32 +43,38 @@ def objective_name(objective: str) -> str:
 class SearchSummary:
     """Everything the report of a search says."""
 
-    schema: int
-    kind: str
-    study: str
-    corpus: str
-    languages: list[str]
-    sampler: str
-    pruner: str
-    asked: int
-    """trials"""
-    objectives: dict[str, str]
-    """name -> minimize or maximize"""
-    constraints: dict[str, float]
-    space: list[Parameter]
-    states: dict[str, int]
+    search: Search
+    trials: list[Trial]
+    """with their curves, where their runs are here"""
+    importance: list[Importance]
     best: list[str]
     gains: list[str]
     """over base, in words"""
-    importance: list[Importance]
-    trials: list[Trial]
-    seeds: list[int] | None = field(default=None, metadata=OPTIONAL)
-    """of every trial, where they are several"""
-    ties: dict[str, str] | None = field(default=None, metadata=OPTIONAL)
-    """parameters that are not sampled but follow the others -> how"""
-    title: str = field(default="", metadata={"key": ""})
-    question: str = field(default="", metadata={"key": ""})
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of every trial, where they are several."""
+        return list(self.search.trial_seeds) if len(self.search.trial_seeds) > 1 else []
+
+    @property
+    def ties(self) -> dict[str, str]:
+        """Parameters that are not sampled but follow the others -> how."""
+        return {key: str(next(iter(tie.values()))) for key, tie in self.search.ties.items()}
+
+    @property
+    def states(self) -> dict[str, int]:
+        """State -> how many trials are in it."""
+        return {word: sum(t.state == word for t in self.trials) for word in STATES.values()}
 
     def with_values(self, *objectives: str) -> list[Trial]:
         """Trials with a value in each of the objectives."""
         return [t for t in self.trials if all(t.values[o] is not None for o in objectives)]
+
+    def content(self) -> dict[str, Any]:
+        """What JSON holds."""
+        search, data = self.search, self.search.base.data
+        whole: dict[str, Any] = {"study": search.name, "corpus": data.corpus, "languages": list(data.languages)}
+        whole |= {"sampler": search.sampler, "pruner": search.pruner.type, "asked": search.trials}
+        whole |= {key: getattr(search, key) for key in ("objectives", "constraints", "space")}
+        whole |= {key: getattr(self, key) for key in ("states", "best", "gains", "importance", "trials")}
+        return whole | {key: value for key in ("seeds", "ties") if (value := getattr(self, key))}

@@ -136,7 +136,7 @@ def test_marks_lie_where_their_values_are(root):
     for aim, names in (("dev/ppl", across), ("parameters", down)):
         values = [trials[name].values[aim] for name, *_ in names]
         assert len(values) > 20 and all(b > 0.98 * a for a, b in pairwise(values)), "to a tenth of a pixel"
-    axis = search_figures.Coordinate(report.space[2], 0.0, 300.0)
+    axis = search_figures.Coordinate(report.search.space[2], 0.0, 300.0)
     assert [axis(v) for v in (2, 4, 6)] == [50, 150, 250]
 
 

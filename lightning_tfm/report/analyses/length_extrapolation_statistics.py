@@ -31,9 +31,10 @@ The lengths of all this are those of the longer side; figures tell source and ta
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
@@ -311,46 +312,37 @@ def _row(
     every: Runs, name: str, control: str | None, excess: Estimate, against: tuple[Estimate, float] | None
 ) -> BeyondRow:
     runs = every[name]
-    within, beyond = ([run.at("both")[upto] for run in runs] for upto in runs[0].at("both"))
+    within, beyond = (_over_seeds([run.at("both")[upto] for run in runs], mean) for upto in runs[0].at("both"))
     shown = None if name == control else _interval(excess)
     to_base = None if against is None else _interval(against[0])
     return BeyondRow(
         row=name,
         n=len(runs),
-        within=mean(map(_nll, within)),
-        beyond=mean(map(_nll, beyond)),
+        within=within["nll"],
+        beyond=beyond["nll"],
         excess=shown,
         word="control" if name == control else _word(shown),
         reach=_reach(every, name, control),
         against=to_base,
         p=None if against is None or np.isnan(against[1]) else against[1],
         compared="" if against is None else _better(against),
-        bleu_within=_mean([length_class.bleu for length_class in within]),
-        bleu_beyond=_mean([length_class.bleu for length_class in beyond]),
-        ratio=_mean([_share(length_class.pieces, length_class.tokens) for length_class in beyond]),
-        early=_mean([_share(length_class.early, length_class.sentences) for length_class in beyond]),
+        bleu_within=within["bleu"],
+        bleu_beyond=beyond["bleu"],
+        ratio=beyond["ratio"],
+        early=beyond["early"],
         points={side: _points(runs, side) for side in SIDES},
     )
 
 
-def _nll(length_class: LengthClass) -> float:
-    return length_class.nll / length_class.tokens
-
-
-def _share(part: int | None, whole: int) -> float | None:
-    return None if part is None else part / whole
-
-
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    return mean(known) if (known := _numbers(values)) else None
-
-
-def _spread(values: Sequence[float | None]) -> Spread | None:
-    return Spread.of(known) if (known := _numbers(values)) else None
+def _over_seeds(classes: Sequence[LengthClass], summed: Callable[[list[Any]], Any]) -> dict[str, Any]:
+    """What a class of lengths scored, `summed` up over the runs; None where they have no translations."""
+    every: dict[str, list[Any]] = {
+        "nll": [c.nll / c.tokens for c in classes],
+        "bleu": [c.bleu for c in classes],
+        "ratio": [None if c.pieces is None else c.pieces / c.tokens for c in classes],
+        "early": [None if c.early is None else c.early / c.sentences for c in classes],
+    }
+    return {name: None if None in values else summed(values) for name, values in every.items()}
 
 
 def _word(excess: Interval | None) -> str:
@@ -380,29 +372,20 @@ def _rises(runs: Sequence[LongRun]) -> dict[float, float]:
     """End of each class beyond the training length -> mean nll per piece above that within it."""
     rises: dict[float, list[float]] = {}
     for run in runs:
-        within = _nll(run.at("both")[1.0])
-        for upto, length_class in run.at("longer").items():
+        within = run.at("both")[1.0]
+        for upto, beyond in run.at("longer").items():
             if upto > 1:
-                rises.setdefault(upto, []).append(_nll(length_class) - within)
+                rises.setdefault(upto, []).append(beyond.nll / beyond.tokens - within.nll / within.tokens)
     return {upto: mean(values) for upto, values in rises.items()}
 
 
 def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
     """The classes that have lines: the same in all runs, as they score the same lines."""
     made = []
-    for upto in runs[0].at(side):
-        each = [run.at(side)[upto] for run in runs]
-        made.append(
-            LengthPoint(
-                above=each[0].above,
-                upto=upto,
-                sentences=each[0].sentences,
-                nll=Spread.of([_nll(length_class) for length_class in each]),
-                bleu=_spread([length_class.bleu for length_class in each]),
-                ratio=_spread([_share(length_class.pieces, length_class.tokens) for length_class in each]),
-                early=_mean([_share(length_class.early, length_class.sentences) for length_class in each]),
-            )
-        )
+    for upto, first in runs[0].at(side).items():
+        classes = [run.at(side)[upto] for run in runs]
+        spreads, early = _over_seeds(classes, Spread.of), _over_seeds(classes, mean)["early"]
+        made.append(LengthPoint(first.above, upto, first.sentences, **spreads | {"early": early}))
     return made
 
 

@@ -137,18 +137,13 @@ def elsewhere_notes(rows: Sequence[SummaryRow]) -> list[str]:
 
 def to_words(report: Summary, width: int) -> str:
     """For the terminal, below the table: the verdicts in each metric, and the claims."""
-    lines = _why_untested(report) or [*verdict_count_lines(report), *map(claim_line, report.claims)]
+    differences = [d for row in report.rows for metric in report.metrics if (d := row.metric(metric).difference)]
+    lines = [*verdict_count_lines(report), *map(claim_line, report.claims)]
+    if differences and all(d.verdict == Verdict.UNTESTABLE for d in differences):
+        lines = [why_untested(report)]
     text = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
     rest = sections_in_text(report)
     return text + (f"\n{terminal.to_text(rest, width)}" if rest else "")
-
-
-def _why_untested(report: Summary) -> list[str]:
-    """Why no row has a verdict; empty where any has."""
-    differences = [d for row in report.rows for metric in report.metrics if (d := row.metric(metric).difference)]
-    if not differences or any(d.verdict != Verdict.UNTESTABLE for d in differences):
-        return []
-    return [why_untested(report)]
 
 
 def verdict_count_lines(report: Summary) -> list[str]:
