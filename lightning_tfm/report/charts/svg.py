@@ -33,11 +33,6 @@ def tag(name: str, content: str = "", **attributes: str | float) -> str:
     return f"<{name}{said}>{content}</{name}>" if content else f"<{name}{said}/>"
 
 
-def dot(x: float, y: float, tip: str, r: float = 4.0) -> str:
-    """`tip`: what pointing at it shows (tips.js)."""
-    return tag("circle", cx=x, cy=y, r=r, class_="dot", data_tip=tip)
-
-
 def label(x: float, y: float, text: str, anchor: str = "start", class_: str = "") -> str:
     look = {"text_anchor": anchor} if anchor != "start" else {}
     return tag("text", attribute(text), x=float(x), y=float(y), **look, **({"class_": class_} if class_ else {}))

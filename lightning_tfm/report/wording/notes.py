@@ -158,10 +158,8 @@ def verdict_count_lines(report: Summary) -> list[str]:
 
 
 def interim_note(report: Summary) -> str:
-    """How often the results were looked at; empty where seeds were fixed beforehand."""
-    if report.looks is None:
-        return ""
-    done = f"{len(report.looks)} of at most {report.most_looks} interim analyses so far"
+    """How often the results of seeds that were added were looked at."""
+    done = f"{len(report.looks or [])} of at most {report.most_looks} interim analyses so far"
     return f"seeds were added to undecided rows, {done}"
 
 
