@@ -72,9 +72,8 @@ class Seen:
     @cached_property
     def chiefs(self) -> list[str]:
         """By what the runs' translations are scored, in words."""
-        return list(
-            dict.fromkeys(chief(names).label for names in {tuple(run.scores) for run in self.runs.values()} if names)
-        )
+        sets = {tuple(run.scores) for run in self.runs.values()}
+        return list(dict.fromkeys(chief(names).label for names in sets if names))
 
     def places(self, run: RunState) -> list[Home]:
         """The cells that one of `scored` fills."""
@@ -157,7 +156,8 @@ class Board:
         if outlines == old.outlines and runs == self._alone:
             return
         self._alone, notes = dict(runs), _lost_metrics(runs)
-        studies = {name: self._viewed(outline, runs) for name, outline in outlines.items()}
+        here = _Here(runs)
+        studies = {name: self._viewed(outline, here) for name, outline in outlines.items()}
         homes = old.homes if outlines == old.outlines else _homes(outlines)
         for name, (home, *_) in homes.items():  # as its study knows it: with what comes after its steps
             if name in runs and runs[name].left != (left := studies[home.study].runs[name].left):
@@ -171,13 +171,13 @@ class Board:
                 since[key] = old.since[key] if same else version
         self._seen = Seen(version, runs, studies, outlines, homes, since, notes)
 
-    def _viewed(self, outline: Outline, runs: dict[str, RunState]) -> StudyState:
+    def _viewed(self, outline: Outline, here: "_Here") -> StudyState:
         if outline.study is None:
             return StudyState(outline.name, "damaged", outline.why_not)
         watch = self._watches.get(outline.name)
         if watch is None or watch.study is not outline.study:
             watch = self._watches[outline.name] = Watch(self.root, study=outline.study)
-        watch.runs = _Here(runs)
+        watch.runs = here
         return watch.look(outline.cells)
 
 
@@ -196,8 +196,8 @@ class _Here(dict[str, RunState]):
 
 def _lost_metrics(runs: dict[str, RunState]) -> tuple[str, ...]:
     """Makes METRICS know the user-defined ones that runs are scored by; why it cannot, of each that is gone."""
-    records = [run.record for run in runs.values() if run.record]
-    names = {name for record in records for score in record.scores.values() for name in score.measures if ":" in name}
+    scores = (score for run in runs.values() if run.record for score in run.record.scores.values())
+    names = {name for score in scores for name in score.measures if ":" in name}
     lost = []
     for name in sorted(names):
         try:

@@ -108,7 +108,7 @@ class Memory:
         content = b"\n".join((to_json(list(sections.values())), to_json(lines), b"[%b]" % records))
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with replacing(self._file) as file:
-            file.write(_signature(content) + b"\n" + content)
+            file.writelines((_signature(content), b"\n", content))
         self._fresh = False
 
 
@@ -151,5 +151,6 @@ def _set_in_place(own: Kept, **values: Any) -> None:
 def _signature(content: bytes) -> bytes:
     """Of what this version keeps of runs."""
     package = Path(lightning_tfm.__file__).parent
-    made_by = b"".join((package / name).read_bytes() for name in READERS)
-    return hashlib.sha256(made_by + content).hexdigest().encode()
+    made = hashlib.sha256(b"".join((package / name).read_bytes() for name in READERS))
+    made.update(content)
+    return made.hexdigest().encode()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, PPL, Metric, paper_metrics
@@ -160,6 +161,8 @@ class Watch:
     _most: int = 0
     """trials that a search makes in all"""
     _links: list[Cell] | None = None
+    _last: tuple[Any, StudyState] | None = None
+    """what the last look was made of, and what it gave"""
     _score: Cached[Score | Missing | None] = field(default_factory=lambda: Cached(lambda p: read_later(Path(p)), None))
 
     def __post_init__(self) -> None:
@@ -178,6 +181,9 @@ class Watch:
         there = {(s.cell.row, s.cell.seed) for s in states}
         states = [*states, *(CellState(cell) for cell in self._linked_cells() if (cell.row, cell.seed) not in there)]
         runs = {run.training_hash: self._state_under_evaluation(run) for s in states for run in s.cell.runs}
+        given = states, runs
+        if self._last is not None and self._last[0] == given and not self._last[1].running:
+            return self._last[1]
         cells = [_with_runs(s, [runs[run.training_hash] for run in s.cell.runs], self.study) for s in states]
         took = _took(cells, runs)
         runs = {name: run.after(took) for name, run in runs.items()}
@@ -185,7 +191,7 @@ class Watch:
         counts = Counter(s.state for s in cells)
         named = {word: counts[word] for word in (*ALWAYS, *ELSE) if word in ALWAYS or counts[word]}
         coming = max(0, self._most - len(cells))
-        return StudyState(
+        seen = StudyState(
             name=self.study.name if self.study else "",
             kind=self.study.KIND if self.study else "",
             cells=cells,
@@ -197,6 +203,8 @@ class Watch:
             share=_share(cells, runs, coming),
             started=_start_time(runs.values(), self._first_link(cells)),
         )
+        self._last = given, seen
+        return seen
 
     def _first_link(self, cells: Sequence[CellState]) -> float:
         """When the study took its first cell, seconds since 1970; 0 where its folder does not say so."""
@@ -234,15 +242,16 @@ class Watch:
             return replace(run, text=text[:16], ppl=None, best_ppl=None, curve=()) if other else run
         if (record := without_other_test(run.record, test)) is not run.record:
             run = replace(run, record=record)
-        score = self._score(f"{self._folder}/{name_of(cell)}/scores/{evaluation[:16]}/{self.study.base.data.dev}.json")
+        score = self._score(f"{self._folder}/{run.name}/scores/{evaluation[:16]}/{self.study.base.data.dev}.json")
         scored = under_evaluation(record, score, evaluation)
-        if not record.scored_by(evaluation):
-            if record.data.dev not in ("", text):
-                run = replace(run, text=text[:16], best_ppl=None, curve=())
-        if not isinstance(scored, RunRecord):
-            state = "damaged" if scored.damaged else "waiting"
-            return replace(run, state=state, words=scored.reason, record=None, ppl=None)
-        return run if scored is record else replace(run, record=scored, ppl=scored.scores["dev"].ppl)
+        if scored is record:
+            return run
+        if not record.scored_by(evaluation) and record.data.dev not in ("", text):
+            run = replace(run, text=text[:16], best_ppl=None, curve=())
+        if isinstance(scored, RunRecord):
+            return replace(run, record=scored, ppl=scored.scores["dev"].ppl)
+        state = "damaged" if scored.damaged else "waiting"
+        return replace(run, state=state, words=scored.reason, record=None, ppl=None)
 
 
 def _with_runs(s: CellState, runs: list[RunState], study: Study | None) -> CellState:
