@@ -238,7 +238,7 @@ class _Metric:
 
     def _row(self, i: int, d: Differences, numbers: Mapping[str, np.ndarray], tested: bool) -> JudgedRow:
         n, n_0, finite, diverged = int(self.n_R[i]), int(self.n_R[0]), self.finite[i], self.diverged[i]
-        to, few = ("base", min(n, n_0)) if self.target is None else (f"{self.target:g}", n)
+        to, few = (self.order[0], min(n, n_0)) if self.target is None else (f"{self.target:g}", n)
         mean, sd = self.aim.mean(finite) if finite else math.nan, self.aim.sd(finite)
         sd, missing = math.nan if sd is None else sd, max(LEAST - few, 0)
         row = JudgedRow(self.order[i], self.aim.name, n, mean, sd, diverged, self.seeds[i], missing)
