@@ -187,15 +187,16 @@ def brief_notes(report: Summary) -> list[str]:
 
 def tested_notes(report: Summary) -> list[str]:
     """Below the table with tests."""
+    what = (
+        f"{SEEDS}; intervals are marginal {report.level} % ones; verdicts use p (BH), corrected over the rows of the "
+        "metric by Benjamini and Hochberg, bold: by Holm too"
+    )
+    unknown = [f"{OF_TEXT.label} is not known yet"] * (OF_TEXT.name in report.metrics)
     notes = [
         *base_apart(report),
         *reference_note(report),
         *nll_notes(report),
-        f"{SEEDS}; intervals are marginal {report.level} % ones; verdicts use p (BH), "
-        "corrected over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; "
-        + (
-            "; ".join(signature_notes(report)) or f"{OF_TEXT.label} is not known yet" * (OF_TEXT.name in report.metrics)
-        ),
+        "; ".join([what, *(signature_notes(report) or unknown)]),
         *verdict_count_lines(report),
     ]
     notes += [BIAS] * factors_printed(report.rows)

@@ -15,6 +15,7 @@ from lightning_tfm.report.analyses.factors import Effect, FactorSummary
 from lightning_tfm.report.analyses.training_setup import PAPER, Regime, notes
 from lightning_tfm.report.study_report import make
 from lightning_tfm.report.summary import Difference, Percent, Scores
+from lightning_tfm.report.wording import notes as below
 from lightning_tfm.report.wording.headline import base_apart, headline, trust
 from lightning_tfm.report.wording.notes import to_words
 from lightning_tfm.report.wording.outlier_seeds import outlier_clauses, outlier_seeds
@@ -224,3 +225,12 @@ def test_the_sentence():
 def test_the_paper_is_what_ratios_hold():
     assert (PAPER.unique, PAPER.trained, PAPER.warmup) == (UNIQUE, UNIQUE * EPOCHS, WARMUP)
     assert PAPER.last_rate == math.sqrt(WARMUP)
+
+
+def test_a_note_on_scores_ends_where_no_text_is_translated():
+    made = report(row("a", "better", -3.0))
+    (of_scores,) = (note for note in below.tested_notes(made) if "bold:" in note)
+    assert of_scores.endswith("bold: by Holm too; BLEU is not known yet")
+    alone = replace(made, rows=[replace(one, scores={"ppl": one.ppl}) for one in made.rows])
+    (of_scores,) = (note for note in below.tested_notes(alone) if "bold:" in note)
+    assert of_scores.endswith("bold: by Holm too")
