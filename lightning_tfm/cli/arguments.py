@@ -22,7 +22,18 @@ from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import refuse
 from lightning_tfm.registry import KINDS as PARTS
 from lightning_tfm.study.ratios import HOLD, KINDS, SEEN
-from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, merge
+from lightning_tfm.study.settings import (
+    APPENDED,
+    PLAIN,
+    SECTIONS,
+    SMOKE_STEPS,
+    TYPED,
+    Setting,
+    Settings,
+    in_file,
+    merge,
+    smoke_test,
+)
 from lightning_tfm.yaml_files import read_word
 
 ALL = "all"
@@ -253,9 +264,6 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
     """Settings from arguments, as in `written`, with held values derived from the text."""
     settings = settings_from(parser, argv, base)
     if settings.verb.get("smoke"):
-        from lightning_tfm.cli.smoke_test import smoke_test
-        from lightning_tfm.study.study_file import SMOKE_STEPS
-
         shortened = smoke_test(settings)
         print(f"smoke test: {SMOKE_STEPS} steps of everything, in {shortened.out}; scores say nothing", file=sys.stderr)
         return shortened

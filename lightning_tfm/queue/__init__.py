@@ -3,6 +3,6 @@
 the queue            queue, storage, studies
 workers              launch, pool, resources, clusters, prepare_data_rows, row_tuning, rounds
 searches             sampling, search_results
-what people see      view, wandb_mirror, time_estimate, worker_options
+what people see      view, wandb_mirror
 housekeeping         housekeeping
 """

@@ -205,10 +205,9 @@ class Queue:
         """The claim's trial as the storage has it now."""
         return self._storage.get_trial(claim.trial_id)
 
-    def mark(self, claim: Claim, key: str, value: Any) -> None:
-        """Keep a small value with the trial of a claim. Lost claims keep nothing."""
-        with suppress(UpdateFinishedTrialError):
-            self._storage.set_trial_user_attr(claim.trial_id, key, value)
+    def mark(self, claim: Claim, key: str, value: Any) -> bool:
+        """Keep a small value with the trial of a claim; False if the claim was lost: it keeps nothing."""
+        return _unless_lost(self._storage.set_trial_user_attr, claim.trial_id, key, value)
 
     def constrain(self, trial_id: int, excess: dict[str, float]) -> None:
         """Report by how much each constraint is exceeded; at most 0 means that it holds."""
@@ -223,28 +222,16 @@ class Queue:
         """Record that the run was stopped as unpromising; False if the claim was lost meanwhile."""
         trial = self._storage.get_trial(claim.trial_id)
         values = [trial.intermediate_values[trial.last_step]] if trial.last_step is not None else None
-        try:
-            self._storage.set_trial_user_attr(claim.trial_id, "reason", reason)
-            self._storage.set_trial_state_values(claim.trial_id, TrialState.PRUNED, values)
-        except UpdateFinishedTrialError:
-            return False
-        return True
+        kept = self.mark(claim, "reason", reason)
+        return kept and _unless_lost(self._storage.set_trial_state_values, claim.trial_id, TrialState.PRUNED, values)
 
     def beat(self, claim: Claim) -> bool:
         """Show that this process is alive, every `grace / 4` seconds; False if the claim was lost."""
-        try:
-            self._storage.set_trial_user_attr(claim.trial_id, "beat", time.time())
-        except UpdateFinishedTrialError:
-            return False
-        return True
+        return self.mark(claim, "beat", time.time())
 
     def finish(self, claim: Claim, *values: float) -> bool:
         """Record that the run is finished; False if the claim was lost meanwhile (the new owner will record it)."""
-        try:
-            self._storage.set_trial_state_values(claim.trial_id, TrialState.COMPLETE, values)
-        except UpdateFinishedTrialError:
-            return False
-        return True
+        return _unless_lost(self._storage.set_trial_state_values, claim.trial_id, TrialState.COMPLETE, values)
 
     def fail(self, claim: Claim, outcome: str, reason: str) -> bool:
         """Record how the try ended and queue the cell again; False if RETRIES is used up, or the claim was lost."""
@@ -276,11 +263,8 @@ class Queue:
         with self._exclusive():
             trials = [t for t in self._final_failures() if training_hash in ("", t.user_attrs["run"])]
             for trial in trials:
-                self._add(
-                    attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
-                    trial.params,
-                    trial.distributions,
-                )
+                again = attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1}
+                self._add(again, trial.params, trial.distributions)
         return len(trials)
 
     def retry_once(self) -> list[str]:
@@ -395,12 +379,8 @@ class Queue:
         return not final
 
     def _copy(self, trial: FrozenTrial) -> None:
-        again = attributes_of(cell_of(trial)) | {
-            "attempt": trial.user_attrs["attempt"] + 1,
-            "tries": trial.user_attrs["tries"],
-            "retry_of": trial.number,
-        }
-        self._add(again, trial.params, trial.distributions)
+        own = {"attempt": trial.user_attrs["attempt"] + 1, "tries": trial.user_attrs["tries"], "retry_of": trial.number}
+        self._add(attributes_of(cell_of(trial)) | own, trial.params, trial.distributions)
 
     def _orphans(self) -> list[FrozenTrial]:
         """Failed tries that should have been queued again, by a process that died between the two writes."""
@@ -415,6 +395,15 @@ class _Study(optuna.Study):
     def _get_trials(self, deepcopy: bool = True, states: Any = None, use_cache: bool = False) -> list[FrozenTrial]:
         trials = super()._get_trials(deepcopy, states, use_cache)
         return [t for t in trials if t.params or not (t.state.is_finished() and t.user_attrs.get("change"))]
+
+
+def _unless_lost(write: Callable[..., bool | None], *arguments: Any) -> bool:
+    """Whether a write to a trial was taken: one that has ended, whose claim was lost, takes none."""
+    try:
+        write(*arguments)
+    except UpdateFinishedTrialError:
+        return False
+    return True
 
 
 def another_experiment(study: str, cell: Cell, there: str) -> str:

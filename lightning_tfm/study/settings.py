@@ -5,7 +5,7 @@ also be in a file.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,3 +209,32 @@ def merge(settings: Iterable[Setting], base: Experiment | None = None) -> Settin
         row = None if plain["row"] is None else find_row(by_name, plain["row"])
     root = Path(plain["out"] or "results")
     return Settings(experiment, hardware, row, rows, root, held=BudgetRequest.of(requested, given))
+
+
+# --- a smoke test: ten steps of everything that a command would train, in a folder apart from results ---
+
+SMOKE_STEPS = 10
+"""enough to validate, to write a checkpoint and to score"""
+SHORTENED = tuple(f"training.{name}" for name in "steps warmup average_last average_every".split())
+"""what is the same for all runs of a smoke test"""
+
+
+def smoke_test(settings: Settings) -> Settings:
+    """`settings` with SMOKE_STEPS steps of base and of its row, in their own folder; no ratios decide their regime."""
+    base, t = settings.base, settings.base.training
+    t = replace(t, average_last=min(t.average_last, 2), average_every=min(t.average_every, SMOKE_STEPS // 2))
+    t = replace(t, steps=SMOKE_STEPS, warmup=min(t.warmup, SMOKE_STEPS // 2))
+    base = replace(base, training=t, miniature=replace(base.miniature, steps=1))
+    hardware = replace(settings.hardware, validate_every=0, checkpoint_every=0)
+    row = settings.row and smoke_row(settings.row, base)
+    return replace(settings, base=base, hardware=hardware, row=row, out=smoke_folder(settings.out), held=None)
+
+
+def smoke_folder(out: Path) -> Path:
+    return out if out.name == "smoke" else out / "smoke"
+
+
+def smoke_row(row: "Row", base: Experiment) -> "Row":
+    """`row` with base's steps where it has its own."""
+    of_base = {key: getattr(base.training, key.partition(".")[2]) for key in SHORTENED if key in row.change}
+    return replace(row, change=row.change | of_base)

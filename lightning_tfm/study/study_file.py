@@ -14,10 +14,9 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.schema import Flaw, Kept, make_from, with_control
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.search import Search
+from lightning_tfm.study.settings import SMOKE_STEPS
 from lightning_tfm.study.study import SCHEMA, Ablation, Study, fields_of
 
-SMOKE_STEPS = 10
-"""of a smoke test: enough to validate, to write a checkpoint and to score"""
 MOST_SEEDS = 10_000
 
 

@@ -7,7 +7,7 @@ dataclasses at the top are the schema of both files.
 """
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
@@ -129,7 +129,7 @@ class _Words(Schema):
 
 
 @dataclass(frozen=True)
-class _Beside(_Words):
+class Beside(_Words):
     """That of a search."""
 
     sampler: Sampler | None = None
@@ -145,7 +145,7 @@ class _Beside(_Words):
     """trials may be stopped before their own warm-up ends, too"""
 
 
-Beside = TypeVar("Beside", bound=_Words)
+Words = TypeVar("Words", bound=_Words)
 
 
 # --- what the files request ---
@@ -194,29 +194,22 @@ class SearchFile:
     """What the two files request. `arguments` are those of the command and the fixed parameters, as typed."""
 
     name: str
-    path: Path
+    file: YamlFile
     method: str
     sampler: str
-    seed: int
-    trials: int
-    """0 if the files do not give it"""
     objectives: dict[str, str]
-    constraints: dict[str, float]
-    pruner: Pruner
     early: EarlyTerminate | None
     arguments: list[str]
     specs: dict[str, Spec]
     """the searched parameters"""
-    file: YamlFile
-    ties: dict[str, Any] = field(default_factory=dict)
+    ties: dict[str, Any]
     """parameters that follow others"""
-    title: str = ""
-    question: str = ""
-    prune_in_warmup: bool = False
+    beside: Beside
+    """what NAME.study.yaml holds"""
 
-    def with_sampler(self, sampler: str) -> "SearchFile":
-        """The same, with another sampler."""
-        return replace(self, sampler=sampler)
+    @property
+    def path(self) -> Path:
+        return self.file.path
 
     def space(self, base: Experiment) -> list[Parameter]:
         """The searched parameters. Raises UserError where one does not fit `base` or the method."""
@@ -239,7 +232,7 @@ class SearchFile:
         """The pruner on optimizer steps, for runs of `steps` that validate every `validate_every` of them."""
         e = self.early
         if e is None:
-            return self.pruner
+            return self.beside.pruner
         validations = e.min_iter if e.min_iter is not None else round((e.max_iter or 0) / e.eta ** (e.s or 0))
         first = max(1, validations) * validate_every
         if first >= steps:
@@ -355,22 +348,15 @@ def read_search(file: YamlFile | str | Path) -> SearchFile:
     arguments = [f"--{'training.seed' if key == 'seed' else key}={value}" for key, value in fixed.items()]
     return SearchFile(
         name=content.name or file.path.stem,
-        path=file.path,
+        file=file,
         method=content.method,
         sampler=sampler,
-        seed=more.seed,
-        trials=more.trials,
         objectives=objectives,
-        constraints={key: limit for key, limit in more.constraints.items()},
-        pruner=more.pruner,
         early=early,
         arguments=_command(file, content.command) + arguments,
         specs={key: spec for key, spec in content.parameters.items() if key not in fixed | tied},
-        file=file,
         ties=tied,
-        title=more.title,
-        question=more.question,
-        prune_in_warmup=more.prune_in_warmup,
+        beside=more,
     )
 
 
@@ -385,7 +371,7 @@ def check_sampler(sampler: str, method: str, where: str) -> str:
     return sampler
 
 
-def _beside(path: Path, kind: type[Beside]) -> tuple[YamlFile | None, Beside]:
+def _beside(path: Path, kind: type[Words]) -> tuple[YamlFile | None, Words]:
     """NAME.study.yaml and its content, checked; defaults if there is none."""
     beside = path.with_name(f"{path.stem}.study.yaml")
     if not beside.is_file():
@@ -397,8 +383,8 @@ def _beside(path: Path, kind: type[Beside]) -> tuple[YamlFile | None, Beside]:
     return file, content
 
 
-def _beside_search(path: Path) -> tuple[YamlFile | None, _Beside]:
-    file, content = _beside(path, _Beside)
+def _beside_search(path: Path) -> tuple[YamlFile | None, Beside]:
+    file, content = _beside(path, Beside)
     if file is None:
         return None, content
     for key in ("objectives", "constraints"):

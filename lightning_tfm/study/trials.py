@@ -143,57 +143,41 @@ def best(trials: Sequence[Trial], objectives: Mapping[str, str]) -> list[str]:
 
 
 def gain_lines(search: Search, trials: Sequence[Trial], leading: Sequence[str]) -> list[str]:
-    """What the `leading` trials gained over base, in words."""
-    by_trial = {t.trial: list(t.values.values()) for t in trials}
-    values = {name: [v for v in own if v is not None] for name, own in by_trial.items() if None not in own}
-    by_seed = {t.trial: {aim: list(v.values()) for aim, v in t.by_seed.items()} for t in trials if t.by_seed}
-    of_best = {name: values[name] for name in leading}
-    return gains(search.objectives, search.based, values.get(BASE), of_best, by_seed)
+    """One phrase for each of the `leading` trials: by how much it beats base in each objective.
 
-
-BySeed = Mapping[str, Mapping[str, Sequence[float]]]
-"""trial -> objective -> its values over the seeds"""
-
-
-def gains(
-    objectives: Mapping[str, str],
-    based: bool,
-    base: Sequence[float | None] | None,
-    best: Mapping[str, Sequence[float]],
-    by_seed: BySeed | None = None,
-) -> list[str]:
-    """One phrase for each of the best trials (name -> values): by how much it beats base in each objective.
-
-    `based`: base is among the search's runs; `base`: its values, None while it has none; `by_seed`: if trials have
-    several seeds, from which the gain has an interval.
+    With an interval where trials have several seeds.
     """
-    if not based:
+    if not search.based:
         return ["started before base was the first run of a search: no base to compare with"]
-    if base is None or None in base:
+    by_name = {t.trial: t for t in trials if None not in t.values.values()}
+    base = by_name.get(BASE)
+    if base is None:
         return ["base has no result yet to compare with"]
-    if list(best) == [BASE]:
+    if list(leading) == [BASE]:
         return ["no trial beats base"]
-    lines = []
-    for name, values in best.items():
+    lines, several = [], any(t.by_seed for t in trials)
+    for trial in (by_name[name] for name in leading):
         parts = []
-        for (aim, direction), mine, theirs in zip(objectives.items(), values, base, strict=True):
-            assert theirs is not None
+        for aim, direction in search.objectives.items():
+            mine, theirs = trial.values[aim], base.values[aim]
+            assert mine is not None and theirs is not None
             gain = theirs - mine if direction == "minimize" else mine - theirs
             share = f" ({100 * abs(gain / theirs):.1f} %)" if theirs else ""
             verb = "better" if gain > 0 else "worse" if gain < 0 else "different"
             parts.append(f"{aim} {abs(gain):.4g}{share} {verb} than base's {theirs:.4g}")
-            if by_seed and (ends := _interval(*(by_seed[trial][aim] for trial in (name, BASE)))):
+            if trial.by_seed and base.by_seed and (ends := _interval(trial.by_seed[aim], base.by_seed[aim])):
                 ordered = sorted((-x for x in ends) if direction == "minimize" else ends)
                 interval = ", ".join(numeral(end, "+z.3g") for end in ordered)
                 parts[-1] += f", the gain's 95 % interval over these seeds [{interval}]"
-        lines.append(f"{name}: {', '.join(parts)}")
-    if by_seed and best:
+        lines.append(f"{trial.trial}: {', '.join(parts)}")
+    if several and leading:
         lines.append("the best was chosen by these seeds, which flatters it: at others expect less")
     return lines
 
 
-def _interval(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
+def _interval(by_seed: Mapping[str, float], of_base: Mapping[str, float]) -> tuple[float, float] | None:
     """95 % of the difference of two means, by Welch's t (1947); None if a side has one seed, or neither varies."""
+    mine, theirs = list(by_seed.values()), list(of_base.values())
     if min(len(mine), len(theirs)) < 2:
         return None
     from scipy.special import stdtrit

@@ -32,7 +32,7 @@ from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import load, load_as, save
 from lightning_tfm.study.sweeps import Parameter, Pruner, read_sweep
-from lightning_tfm.study.trials import gains
+from lightning_tfm.study.trials import gain_lines
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.watch.run_state import Curve
 from tests.helpers import studies
@@ -363,7 +363,7 @@ def test_a_search_begun_before_base_ran_first_gets_none_in_the_middle(tmp_path: 
     del plain["based"]
     path.write_text(json.dumps(plain))
     assert not save(search(based=True, trials=7), tmp_path).based
-    assert gains({"dev/ppl": "minimize"}, False, None, {"t0000": [1.0]}) == [
+    assert gain_lines(search(based=False), [], []) == [
         "started before base was the first run of a search: no base to compare with"
     ]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.cli.study_options import EARLIER, FILE, command_line
+from lightning_tfm.cli.train.plan import Pace, forecast, pace_of
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.storage import find_storage
-from lightning_tfm.queue.time_estimate import Pace, pace_of, text
-from lightning_tfm.queue.worker_options import EARLIER, FILE, command_line
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.runs.record import Seconds, to_plain
 from lightning_tfm.study.cell import Cell, predicted_cost
@@ -168,7 +168,7 @@ def test_a_run_whose_record_was_lost_after_its_last_step_is_still_to_run(tmp_pat
     attempt.folder.checkpoints.mkdir()
     (attempt.folder.checkpoints / "step-100.ckpt").touch()
     attempt.release()
-    told = text([Cell("base", 1, "f" * 64, 1e9)], tmp_path, 1, Pace(rate=1e9)).splitlines()
+    told = forecast([Cell("base", 1, "f" * 64, 1e9)], tmp_path, 1, Pace(rate=1e9)).splitlines()
     assert told[0].endswith("resumes at step 100 of 100")
     assert told[1].startswith("1 run: 0 finished, 1 to run; 0.00e+00 of")
 
@@ -189,7 +189,7 @@ def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_p
         assert pace.seconds(cost(steps)) == pytest.approx(4 + cost(steps) / 1e12)
     assert pace.seconds(0.0) == 0.0 and Pace(rate=1e9).seconds(3e9) == 3
     run = Cell("base", 1, "f" * 64, cost(4000))
-    told = text([run], tmp_path, 1, pace).splitlines()
+    told = forecast([run], tmp_path, 1, pace).splitlines()
     whole = duration(pace.seconds(run.cost))
     assert whole in told[0] and told[-1] == f"about {whole} with 1 at once, as 10 finished runs here took"
 
@@ -373,5 +373,5 @@ def test_a_worker_that_is_stopped_says_how_it_joins_again(monkeypatch, capsys) -
 
 def test_a_wide_name_moves_no_column_of_a_plan(tmp_path: Path) -> None:
     cells = [Cell(name, 1, letter * 64, 1e9) for name, letter in (("half", "e"), ("절반", "f"))]
-    half, wide = text(cells, tmp_path, 1, None).splitlines()[:2]
+    half, wide = forecast(cells, tmp_path, 1, None).splitlines()[:2]
     assert half.index("seed") == wide.index("seed") + len("절반")

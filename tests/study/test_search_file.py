@@ -46,7 +46,7 @@ def read(folder: Path, text: str = GOOD, beside: str = ""):
 
 def test_what_the_two_files_say(tmp_path: Path) -> None:
     file = read(tmp_path, GOOD, BESIDE)
-    assert (file.sampler, file.trials, file.pruner, file.constraints) == (
+    assert (file.sampler, file.beside.trials, file.beside.pruner, file.beside.constraints) == (
         "gp", 9, Pruner("asha", 5, 3), {"parameters": 1e6},
     )  # fmt: skip
     assert file.arguments == ["--config", "experiments/miniature.yaml", "--training.seed=3"]
@@ -112,7 +112,7 @@ def test_what_a_pruner_will_see_is_said(tmp_path: Path) -> None:
         file = read(tmp_path, text.replace("min: 100, max: 1000", warmup), beside)
         base = load_experiment("experiments/miniature.yaml")
         made = search(base=base, space=file.space(base), pruner=Pruner("asha", 500, 2), validate_every=250)
-        made = replace(made, objectives=file.objectives, prune_in_warmup=file.prune_in_warmup)
+        made = replace(made, objectives=file.objectives, prune_in_warmup=file.beside.prune_in_warmup)
         return " ".join(pruning(made, file))
 
     steps = load_experiment("experiments/miniature.yaml").scaled().training.steps

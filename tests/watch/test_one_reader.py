@@ -230,10 +230,10 @@ def test_curves_hold_the_same_lines_wherever_they_are_sent(
 
 
 def test_plan_and_status_agree_on_what_is_left_to_do(study: Ablation, tmp_path: Path, capsys) -> None:
-    from lightning_tfm.queue.time_estimate import pace_of, text
+    from lightning_tfm.cli.train.plan import forecast, pace_of
 
     cells = [cell for cell in study.cells() if cell.seed in ASKED[cell.row]]
-    planned = text(cells, tmp_path, 1, pace_of(tmp_path))
+    planned = forecast(cells, tmp_path, 1, pace_of(tmp_path))
     assert f"{len(cells)} runs: 4 finished, {len(cells) - 4} to run" in planned
     assert planned.count("running now") == status(capsys, tmp_path, "t")["counts"]["running"]
     assert "as 4 finished runs here took" in planned

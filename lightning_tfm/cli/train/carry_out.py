@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.output import write_page
+from lightning_tfm.cli.study_options import remember
 from lightning_tfm.cli.terminal import forest_text
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.worker_options import remember
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.sequential import read_looks, seeds_of

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse, parse_plain, progress_of
-from lightning_tfm.cli.collect import collect_study
 from lightning_tfm.cli.output import write_page
-from lightning_tfm.cli.study_options import add_options
+from lightning_tfm.cli.study_options import add_options, remember
 from lightning_tfm.cli.train.sweep import table_from
 from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.resources import make_resources
-from lightning_tfm.queue.worker_options import remember
 from lightning_tfm.runs.folder import RunFolder, experiment_of
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import find_row
@@ -72,6 +70,7 @@ def _demo(out: str, began: float) -> int:
     cells = study.cells()
     remember(settings.verb, resources.hardware, settings.out, NAME)
 
+    from lightning_tfm.cli.show.report import collect_study
     from lightning_tfm.queue.launch import work
     from lightning_tfm.report.records import read_cells, with_sentences
     from lightning_tfm.report.study_report import report_of, write_table

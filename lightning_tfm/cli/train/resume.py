@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, progress_of
-from lightning_tfm.cli.study_options import add_options, check_precisions, check_start
+from lightning_tfm.cli.study_options import add_options, check_precisions, check_start, go_back, resumable
 from lightning_tfm.cli.train.carry_out import carry_out
 from lightning_tfm.config import Hardware, from_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import make_resources
-from lightning_tfm.queue.worker_options import go_back, resumable
 from lightning_tfm.study.settings import SECTIONS
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import check_exists, folder_of, load, save

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, parse_own, prints_config, progress_of, settings_from
 from lightning_tfm.cli.output import say_hidden
-from lightning_tfm.cli.smoke_test import SHORTENED, smoke_folder, smoke_row
 from lightning_tfm.cli.study_options import (
     add_options,
     add_scales,
     at_scale,
     check_precisions,
-    check_seed,
     check_start,
+    check_table,
     each,
     name_at,
     numbers,
     read_sweep_file,
+    resumable,
     scales_of,
 )
 from lightning_tfm.cli.train.carry_out import carry_out
@@ -27,7 +27,6 @@ from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.row_tuning import TUNE_SEEDS, Tuning, tuning_of, with_best_values
-from lightning_tfm.queue.worker_options import resumable
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.runs.own_class_check import check_classes_work
 from lightning_tfm.study.command import with_out
@@ -35,7 +34,7 @@ from lightning_tfm.study.expressions import solved_lines
 from lightning_tfm.study.preflight import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row, near_rows
 from lightning_tfm.study.sequential import BUDGET, FIRST, check_fixed, reported_seeds
-from lightning_tfm.study.settings import Settings, check_experiment
+from lightning_tfm.study.settings import SHORTENED, Settings, check_experiment, smoke_folder, smoke_row
 from lightning_tfm.study.study import Ablation, check_reference, without_hidden
 from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import SearchFile, Sweep
@@ -58,10 +57,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         from lightning_tfm.cli.train import tune
 
         return tune.main(verb, argv, sweep)
-    for option in ("sampler", "trials"):
-        if options[option]:
-            raise UserError(f"--{option}={options[option]}: {sweep.path} is a table: all its rows run, to their end")
-    check_seed(options, sweep)
+    check_table(options, sweep)
     scales = scales_of(options, sweep)
     if len(scales) > 1:
         return _ladder(

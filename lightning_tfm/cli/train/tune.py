@@ -2,25 +2,24 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, parse_own, prints_config, progress_of
-from lightning_tfm.cli.smoke_test import smoke_search
-from lightning_tfm.cli.study_options import add_options, check_precisions, check_start, read_sweep_file
+from lightning_tfm.cli.study_options import add_options, check_precisions, check_start, read_sweep_file, resumable
 from lightning_tfm.cli.train.carry_out import carry_out
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL
 from lightning_tfm.plural_words import plural
 from lightning_tfm.queue.resources import Resources, make_resources
-from lightning_tfm.queue.worker_options import resumable
 from lightning_tfm.registry import OWN_WEIGHTS
 from lightning_tfm.runs.own_class_check import check_classes_work
 from lightning_tfm.study.preflight import check_classes, check_peak, check_trainable
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.search import Search
-from lightning_tfm.study.settings import Settings, check_experiment
+from lightning_tfm.study.settings import SHORTENED, Settings, check_experiment
 from lightning_tfm.study.study_file import file_of, folder_of, load_as, save
-from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, Sweep, check_sampler
+from lightning_tfm.study.sweeps import SAMPLERS, Pruner, SearchFile, Sweep, check_sampler
 from lightning_tfm.training.schedule import EventSchedule
 
 TRIALS = 50
@@ -59,14 +58,16 @@ def search_from(settings: Settings, file: SearchFile, resources: Resources) -> S
             raise UserError(f"--sampler={sampler}: valid: {', '.join(SAMPLERS)}")
         check_sampler(sampler, file.method, "--sampler")
     base = settings.base
-    file = smoke_search(file) if settings.verb["smoke"] else file
+    if settings.verb["smoke"]:  # no searched steps, and no pruner, which would see none of so few
+        specs, ties = ({key: x for key, x in of.items() if key not in SHORTENED} for of in (file.specs, file.ties))
+        file = replace(file, specs=specs, ties=ties, early=None, beside=replace(file.beside, pruner=Pruner()))
     exact = check_experiment(base, name)
-    space = file.with_sampler(sampler).space(base)
+    space = replace(file, sampler=sampler).space(base)
     begun = file_of(settings.out, name).is_file()
     hardware = load_as(Search, settings.out, name).hardware_of(resources.hardware) if begun else resources.hardware
     every = EventSchedule.of(hardware, exact.training).validate_every
     pruner = file.steps_of(every, exact.training.steps)
-    trials = settings.verb["trials"] or file.trials or TRIALS
+    trials = settings.verb["trials"] or file.beside.trials or TRIALS
     if trials < 0:
         raise UserError(f"--trials={trials}: must be above 0")
     search = Search(
@@ -74,16 +75,16 @@ def search_from(settings: Settings, file: SearchFile, resources: Resources) -> S
         base=base,
         space=space,
         sampler=sampler,
-        seed=file.seed,
+        seed=file.beside.seed,
         trials=trials,
         objectives=file.objectives,
-        constraints=file.constraints,
+        constraints={name: limit for name, limit in file.beside.constraints.items()},
         pruner=pruner,
         ties=file.ties,
-        title=file.title,
-        question=file.question,
+        title=file.beside.title,
+        question=file.beside.question,
         validate_every=every if pruner.type != "none" else 0,
-        prune_in_warmup=file.prune_in_warmup,
+        prune_in_warmup=file.beside.prune_in_warmup,
         prints=Fingerprints("", ""),
         V=1,
         store="",

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
-from lightning_tfm.cli.study_options import add_options
+from lightning_tfm.cli.study_options import add_options, command_line
 from lightning_tfm.config import Hardware, from_dict
 from lightning_tfm.queue.resources import make_resources
-from lightning_tfm.queue.worker_options import command_line
 from lightning_tfm.runs.outcome import STOPPED, say_how
 
 

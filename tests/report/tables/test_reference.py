@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.cli.train.plan import forecast
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.time_estimate import text as planned
 from lightning_tfm.report.build_summary import summarise
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.sequential import next_course
@@ -170,7 +170,7 @@ def test_nor_by_looks_and_no_look_asks_for_them(pair):
 
 def test_a_plan_counts_their_runs_once(pair):
     study = pair[1].study
-    told = planned(study.cells(), pair[1].root, 1, None)
+    told = forecast(study.cells(), pair[1].root, 1, None)
     assert "21 runs: 21 finished, 0 to run" in told
     assert any(line.startswith("also-h4") and line.endswith("the run of A-h4") for line in told.splitlines()) or any(
         line.startswith("A-h4") and line.endswith("the run of also-h4") for line in told.splitlines()
