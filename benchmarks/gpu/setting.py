@@ -217,7 +217,7 @@ def pace(
     work: Work, hardware: Hardware, ahead: bool = True, prepare: Callable[[TransformerModule], None] | None = None
 ) -> dict[str, Any]:
     """Train through our Trainer for a while: what it gave, as fields of a line."""
-    from lightning_tfm.training.backends_used import backends_used, compile_layers
+    from lightning_tfm.training.backend import backends_used, compile_layers
 
     place = work.place
     prepare_process(hardware)

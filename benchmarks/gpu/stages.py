@@ -26,7 +26,7 @@ from lightning_tfm.config import Experiment, Hardware, Model
 from lightning_tfm.model.feed_forward import ReLU
 from lightning_tfm.runs.environment import cpu_model, git_state
 from lightning_tfm.runs.trainer import Checkpoints, make_trainer
-from lightning_tfm.training.backends_used import attention_backends
+from lightning_tfm.training.backend import attention_backends
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import set_flags
 
@@ -338,7 +338,7 @@ def attempt(place: Place, work: Work, hardware: Any, **named: Any) -> None:
 
 
 def trace(place: Place) -> None:
-    from lightning_tfm.training.profile import SKIPPED, TRACED, Profile
+    from lightning_tfm.training.callback import SKIPPED, TRACED, Profile
 
     e = place.base(precision="bfloat16")
     e = replace(e, training=replace(e.training, steps=SKIPPED + TRACED))

@@ -32,13 +32,13 @@ from lightning_tfm.runs.weights import average_weights, find_start
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.user_classes import whole_modules
 from lightning_tfm.sums import of_files, with_checksum
-from lightning_tfm.training.async_checkpoint import CheckpointWriter
-from lightning_tfm.training.backends_used import backends_used, compile_layers
-from lightning_tfm.training.callback import RunCallback
+from lightning_tfm.training.backend import backends_used, compile_layers
+from lightning_tfm.training.callback import Profile, RunCallback
 from lightning_tfm.training.counters import RunCounters
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.schedule import EventSchedule, check_schedule
+from lightning_tfm.training.weight_files import CheckpointWriter
 
 
 @dataclass
@@ -216,8 +216,6 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
         write_plan(plan, cell, attempt)
     beside: list[pl.Callback] = []
     if hardware.profile:
-        from lightning_tfm.training.profile import Profile  # what a run does not need is not loaded
-
         beside.append(Profile(attempt.folder.path / "profile"))
     if experiment.training.schedule not in SCHEDULES:
         check_schedule(experiment.training, experiment.model.d_model)

@@ -15,9 +15,8 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.folder import Attempt, RunFolder
 from lightning_tfm.sums import DamagedFile
-from lightning_tfm.training.async_checkpoint import checkpoint_file, checkpoint_files, snapshot_file, step_of
 from lightning_tfm.training.schedule import EventSchedule
-from lightning_tfm.training.weight_files import load, verify
+from lightning_tfm.training.weight_files import checkpoint_file, checkpoint_files, load, snapshot_file, step_of, verify
 
 ASIDE = ".damaged"
 """suffix of a damaged checkpoint that was skipped"""

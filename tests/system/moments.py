@@ -37,7 +37,7 @@ class Strike:
         """Patch the package in this process (for good: call it in a child) and return the counter."""
         from lightning_tfm.data.module import StepLoader
         from lightning_tfm.runs.folder import Attempt
-        from lightning_tfm.training import async_checkpoint, backend, evaluate, module
+        from lightning_tfm.training import backend, evaluate, module, weight_files
 
         seen: Counter = Counter()
 
@@ -66,7 +66,7 @@ class Strike:
         before(Attempt, "append_metrics", "metrics")
         before(Attempt, "commit", "before a rename")
         before(StepLoader, "step", "epoch's end", lambda loader, step: step and step % loader.plan.steps_per_epoch == 0)
-        before(async_checkpoint, "checkpoint_files", "after a rename")
+        before(weight_files, "checkpoint_files", "after a rename")
 
         whole = Path.write_bytes
 

@@ -20,7 +20,7 @@ from lightning_tfm.runs.record import RunRecord, from_plain, read_record, to_pla
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.schema import Flaw
 from lightning_tfm.special_tokens import BOS, EOS
-from lightning_tfm.training.backends_used import compile_layers
+from lightning_tfm.training.backend import compile_layers
 from lightning_tfm.training.module import TransformerModule
 from tests.helpers.calling import call
 from tests.helpers.tiny import LINES, TINY, experiment, in_child, write_corpus, write_lines

@@ -15,7 +15,7 @@ from lightning_tfm.accel import onednn, select
 from lightning_tfm.config import Experiment, Hardware, Model
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
-from lightning_tfm.training.backends_used import attention_backends, backends_used
+from lightning_tfm.training.backend import attention_backends, backends_used
 from lightning_tfm.training.callback import WARM_UP, RunCallback
 from lightning_tfm.training.counters import RunCounters
 from lightning_tfm.training.module import TransformerModule
@@ -223,5 +223,5 @@ def test_a_gpu_names_them_in_the_record(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
     stand_in = SimpleNamespace(device=SimpleNamespace(type="cuda"), experiment=module.experiment)
     stand_in.backend = module.backend
-    monkeypatch.setattr("lightning_tfm.training.backends_used.attention_backends", lambda *where: "attention: some")
+    monkeypatch.setattr("lightning_tfm.training.backend.attention_backends", lambda *where: "attention: some")
     assert backends_used(stand_in) == ["attention: some"]
