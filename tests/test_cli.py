@@ -179,7 +179,7 @@ def test_replay_heeds_wandb_mode(tmp_path, monkeypatch, variable, options, mode)
 
     sent = []
     monkeypatch.setattr(wandb_mirror, "replay", lambda folder, mode, *rest: sent.append(mode))
-    monkeypatch.setattr("lightning_tfm.cli.share.wandb._cell_of", lambda path: Cell("base", 1, "0" * 64, 1.0))
+    monkeypatch.setattr("lightning_tfm.cli.show.wandb._cell_of", lambda path: Cell("base", 1, "0" * 64, 1.0))
     monkeypatch.delenv("WANDB_MODE", raising=False)
     if variable:
         monkeypatch.setenv("WANDB_MODE", variable)

@@ -104,7 +104,7 @@ def test_a_full_disk_is_said_by_every_verb(monkeypatch, capsys, tmp_path):
     def full(*anything):
         raise OSError(errno.ENOSPC, "No space left on device", "there/store")
 
-    monkeypatch.setattr("lightning_tfm.cli.follow.runs._act", full)
+    monkeypatch.setattr("lightning_tfm.cli.show.runs._act", full)
     assert main(["runs", "list", "--out", str(tmp_path)]) == 79
     assert "no space left on the disk (there/store); free some" in capsys.readouterr().err
 

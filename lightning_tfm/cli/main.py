@@ -24,12 +24,12 @@ GROUPS = {
     },
     "Follow": {
         "status": (
-            "follow.status",
+            "show.status",
             "which runs of a study are finished, running, waiting or failed; which studies there are",
         ),
-        "dashboard": ("follow.dashboard", "studies, searches and runs in the browser, live"),
-        "runs": ("follow.runs", "list runs, retry or remove one, free disk space"),
-        "study": ("follow.study", "hide | show: put a row apart from a study's table; it stays in every correction"),
+        "dashboard": ("show.dashboard", "studies, searches and runs in the browser, live"),
+        "runs": ("show.runs", "list runs, retry or remove one, free disk space"),
+        "study": ("show.study", "hide | show: put a row apart from a study's table; it stays in every correction"),
         "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
     },
     "Report": {
@@ -39,14 +39,14 @@ GROUPS = {
         "meta-analysis": ("show.compare", "the same rows over several corpora, pooled as random effects"),
         "scaling": ("show.compare", "the same rows at several model sizes, extrapolated to the paper's"),
         "judge": ("show.judge", "verdicts on scores of your own runs, from a CSV file"),
-        "validate": ("share.evaluate", "score the dev set with a trained run"),
-        "test": ("share.evaluate", "score the test set with a trained run"),
-        "translate": ("share.translate", "translate standard input or a file with a trained run"),
+        "validate": ("show.evaluate", "score the dev set with a trained run"),
+        "test": ("show.evaluate", "score the test set with a trained run"),
+        "translate": ("show.translate", "translate standard input or a file with a trained run"),
     },
     "Share": {
-        "records": ("share.records", "pack | unpack: a study's numbers in one file, without its text"),
-        "export": ("share.export", "a run's weights for other programs; curves and scores for TensorBoard and as CSV"),
-        "wandb": ("share.wandb", "replay: send a study's records to W&B later"),
+        "records": ("show.records", "pack | unpack: a study's numbers in one file, without its text"),
+        "export": ("show.export", "a run's weights for other programs; curves and scores for TensorBoard and as CSV"),
+        "wandb": ("show.wandb", "replay: send a study's records to W&B later"),
     },
     "Explain": {
         "draw": ("show.draw", "the architecture of an experiment as a picture, with its true sizes"),

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli.follow.status import as_text, short, with_labels
 from lightning_tfm.cli.main import main
+from lightning_tfm.cli.show.status import as_text, short, with_labels
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.queue.queue import Queue

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.cli.share import export as cli_export
+from lightning_tfm.cli.show import export as cli_export
 from lightning_tfm.config import evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import _new

@@ -1,1 +1,2 @@
-"""Commands that report and explain: table, report, compare (meta-analysis, scaling), judge, inspect, layers, draw."""
+"""Commands on what was trained: status, dashboard, runs, study; table, report, compare, judge; validate and test in
+evaluate, translate, export, records, wandb; and inspect, layers, draw."""

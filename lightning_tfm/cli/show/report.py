@@ -125,7 +125,7 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
 def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
     from urllib.parse import quote
 
-    from lightning_tfm.cli.follow.dashboard import show
+    from lightning_tfm.cli.show.dashboard import show
 
     check_exists(root, name)
     query = f"?reference={quote(options['reference'], safe='')}" if options["reference"] else ""

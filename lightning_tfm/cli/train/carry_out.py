@@ -100,7 +100,7 @@ def _table(
     reported = write_page(name, root, report)
     print(means if several and not made else "", end="")
     if made and resources.wandb != "off":
-        from lightning_tfm.cli.share.wandb import verdicts_of
+        from lightning_tfm.cli.show.wandb import verdicts_of
         from lightning_tfm.queue.wandb_mirror import send_verdicts
 
         send_verdicts(folder, resources.wandb, name, verdicts_of(made[0]), say)

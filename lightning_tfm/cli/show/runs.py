@@ -57,7 +57,10 @@ def _act(action: str, root: Path, options: dict[str, Any]) -> str:
     try:
         match action:
             case "retry":
-                return _retry_text(housekeeping.retry(root, options["run"], options["storage"]))
+                if not (queued := housekeeping.retry(root, options["run"], options["storage"])):
+                    return "no study holds such a failed cell: nothing to queue again"
+                again = "to run what is queued, repeat the command that started the study"
+                return f"{plural(queued, 'cell')} queued; {again}"
             case "remove":
                 return f"removed {housekeeping.remove(root, options['run'], options['force'])}"
             case "gc":
@@ -70,7 +73,7 @@ def _act(action: str, root: Path, options: dict[str, Any]) -> str:
 
 def _query(root: Path, options: dict[str, Any]) -> str:
     """The runs that a condition finds, with the fields that it names."""
-    from lightning_tfm.cli.follow.dashboard import keep
+    from lightning_tfm.cli.show.dashboard import keep
     from lightning_tfm.dashboard.board import Board
     from lightning_tfm.dashboard.fields import fields, typed
     from lightning_tfm.watch.query import find_field, find_runs
@@ -98,12 +101,6 @@ def _query(root: Path, options: dict[str, Any]) -> str:
 
 SHOWN = ("run", "state", *PRINTED, "study", "row", "seed")
 """fields that are shown of every run found"""
-
-
-def _retry_text(queued: int) -> str:
-    if not queued:
-        return "no study holds such a failed cell: nothing to queue again"
-    return f"{plural(queued, 'cell')} queued; to run what is queued, repeat the command that started the study"
 
 
 def _list(runs: list[dict[str, Any]], root: Path, as_json: bool) -> str:
@@ -134,13 +131,8 @@ def _row(run: dict[str, Any], metrics: Sequence[Metric]) -> tuple[str, ...]:
 def _gc(garbage: list[tuple[Path, int, str]], root: Path, removed: bool) -> str:
     lines = [f"{_size(size):>8}  {path}  ({why})" for path, size, why in garbage]
     total = _size(sum(size for _, size, _ in garbage))
-    end = f"{total} removed"
-    if not removed:
-        end = (
-            f"{total} would be freed by: {with_out('lightning-tfm runs gc --yes', root)}"
-            if garbage
-            else f"nothing to remove{_if_missing(root)}"
-        )
+    freed = f"{total} would be freed by: {with_out('lightning-tfm runs gc --yes', root)}"
+    end = f"{total} removed" if removed else freed if garbage else f"nothing to remove{_if_missing(root)}"
     return fit_width("\n".join([*lines, end]), indent=10)
 
 

@@ -9,7 +9,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from lightning_tfm.cli.arguments import make_parser
-from lightning_tfm.cli.share.evaluate import find
+from lightning_tfm.cli.show.evaluate import find
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import check_accelerator
 from lightning_tfm.runs.process.threads import check_cores

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import sleep
 
 from lightning_tfm.cli.arguments import Parser, check_together, make_parser, parse_plain
-from lightning_tfm.cli.share.evaluate import find
+from lightning_tfm.cli.show.evaluate import find
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
 

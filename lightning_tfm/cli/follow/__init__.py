@@ -1,1 +1,0 @@
-"""Commands that follow what runs: status, dashboard, runs, study."""

@@ -1,1 +1,0 @@
-"""Commands that use or share what was trained: validate and test, translate, export, records, wandb."""
