@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Protocol
+from unicodedata import normalize
 
 from annotated_types import Gt, MinLen
 
@@ -136,14 +137,17 @@ def load_rows(path: str | Path) -> list[Row]:
 
 
 def all_rows(extra: Iterable[str | Path] = ()) -> dict[str, Row]:
-    """The paper's rows and those of further files, by name. Raises UserError where two share a name."""
+    """The paper's rows and those of further files, by name.
+
+    Raises UserError where two share a name, be it spelt by other code points (é by one or two) or with other blanks.
+    """
     rows: dict[str, Row] = {}
     for path in (TABLE3, *extra):
         for row in load_rows(path):
-            if row.name in rows:
-                raise UserError(f"{row.where}: the row '{row.name}' is already declared in {rows[row.name].where}")
-            rows[row.name] = row
-    return rows
+            letters = " ".join(normalize("NFC", row.name).split())
+            if (before := rows.setdefault(letters, row)) is not row:
+                raise UserError(f"{row.where}: the row '{row.name}' is already declared in {before.where}")
+    return {row.name: row for row in rows.values()}
 
 
 def find_row(rows: dict[str, Row], name: str) -> Row:

@@ -63,6 +63,12 @@ def test_what_would_run(tmp_path: Path, capsys, sweep: str, more: list[str], wor
     assert not (tmp_path / "out" / "runs").exists() and not (tmp_path / "out" / "studies").exists()
 
 
+def test_a_file_without_base_is_said_to_compare_nothing(tmp_path: Path, capsys) -> None:
+    for rows, told in (("[A-h1]", True), ("[base, A-h1]", False)):
+        assert plan(tmp_path, TABLE.replace("[base, A-h1]", rows)) == 0
+        assert ("none of its rows is base" in capsys.readouterr().err) == told
+
+
 MINE = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, mine]}\n  seed: {values: [1]}\n"
 
 

@@ -327,6 +327,14 @@ def test_a_study_whose_row_leads_out_of_its_folder_is_refused(tmp_path, name, ke
         load(tmp_path, "s")
 
 
+@pytest.mark.parametrize("names", [("caf\u00e9", "cafe\u0301"), ("x y", " x y"), ("x y", "x  y"), ("base", "base ")])
+def test_names_that_nobody_can_tell_apart_are_one_name(tmp_path, names):
+    path = tmp_path / "rows.yaml"
+    path.write_text("".join(f'"{name}": {{group: g, change: {{model.h: 4}}}}\n' for name in names if name != "base"))
+    with pytest.raises(UserError, match=r"rows.yaml:\d: the row '.*' is already declared in .*:\d"):
+        all_rows([path])
+
+
 def test_a_row_may_be_named_by_any_other_words(tmp_path):
     path = tmp_path / "rows.yaml"
     names = ["__proto__", "🦆 quack", "a,b", "..x", "é" * 127]

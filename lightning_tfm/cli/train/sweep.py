@@ -126,6 +126,8 @@ def rows_and_seeds(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[in
     if settings.verb["only"] is not None:
         rows = only(sweep, rows, settings.verb["only"])
     rows = sweep.factor_rows(rows)
+    if base_of(rows) is None:
+        say(f"{sweep.path}: none of its rows is base, so nothing is compared with it: add base to them")
     if settings.verb["smoke"]:
         rows = [smoke_row(row, settings.base) for row in rows]
     text = settings.verb["seeds"]
