@@ -109,18 +109,17 @@ def deliver(result: "Document | str", options: dict[str, Any], page: Path) -> in
     """An analysis, or its text, as --format and --to request it: printed, or written; a page to `page` unless they say
     otherwise."""
     kind, to = options["format"], options["to"]
-    content = result if isinstance(result, str) else _render(result, kind)
+    if isinstance(result, str):
+        content = result
+    else:
+        from lightning_tfm.report.render.every_format import render  # with jinja2, which a text does without
+
+        content = render(result, kind)
     if to == "-" or (to is None and kind != "html"):
         print(content, end="")
     else:
         write_to(Path(to) if to else page, content)
     return 0
-
-
-def _render(document: "Document", kind: str) -> str:
-    from lightning_tfm.report.render.every_format import render  # with jinja2, which a text does without
-
-    return render(document, kind)
 
 
 def say_hidden(study: "Study", root: Path) -> None:

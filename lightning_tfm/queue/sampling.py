@@ -211,16 +211,14 @@ class SearchTrials:
         lines = [line for line in Curve.of(folder.path, text=text).lines if "dev_ppl" in line]
         end = self._first_gap({r["step"] for r in lines})
         fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported and r["step"] < end}
+        # before its own warm-up ends a trial's rate is not yet its own
+        first = 0 if self.search.prune_in_warmup else self.search.experiment(claim.cell).scaled().training.warmup
         for step, value in fresh.items():
             if not math.isnan(value) and self.queue.report(claim, step, value):
                 # asked within the warm-up, too: a rung keeps the first value that it is shown
-                if self._study.pruner.prune(self._study, self.queue.trial(claim)) and step >= self._warmup_end(claim):
+                if self._study.pruner.prune(self._study, self.queue.trial(claim)) and step >= first:
                     yield step
             reported.add(step)
-
-    def _warmup_end(self, claim: Claim) -> int:
-        """First step at which a trial may be stopped: before its own warm-up ends its rate is not yet its own."""
-        return 0 if self.search.prune_in_warmup else self.search.experiment(claim.cell).scaled().training.warmup
 
     def _first_gap(self, validated: set[int]) -> float:
         """First step of the search's schedule at which a run has no perplexity: started elsewhere, or in progress.

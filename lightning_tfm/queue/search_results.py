@@ -30,7 +30,9 @@ LEAST = 10
 
 def trials_and_importances(search: Search, queue: Queue) -> tuple[list[Trial], list[Importance]]:
     """The trials of a search and what mattered, as the queue has it now; writes nothing."""
-    kept = _final_trials(queue.trials())
+    # without tries replaced by a later one
+    runs = [t for t in queue.trials() if "run" in t.user_attrs]
+    kept = [t for t in runs if t.state != TrialState.FAIL or "final" in t.user_attrs]
     return [_trial(search, t) for t in kept], importances(search, kept)
 
 
@@ -64,21 +66,13 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     return "\n".join(printed) + "\n"
 
 
-def _final_trials(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Those that are runs, without tries replaced by a later one."""
-    return [
-        t for t in trials if "run" in t.user_attrs and not (t.state == TrialState.FAIL and "final" not in t.user_attrs)
-    ]
-
-
 def _trial(search: Search, t: FrozenTrial) -> Trial:
     name, every = t.user_attrs["row"], t.user_attrs["change"]
     done = t.state == TrialState.COMPLETE
     values = t.values if done and t.values else [None] * len(search.objectives)
-    state = t.state.name.lower()
     return Trial(
         trial=name,
-        state=STATES.get(state, state),
+        state=STATES.get(t.state.name.lower(), t.state.name.lower()),
         change={p.name: every[p.name] for p in search.space},
         values=dict(zip(search.objectives, values, strict=True)),
         steps_seen=max(t.intermediate_values, default=None),

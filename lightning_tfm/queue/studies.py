@@ -16,7 +16,7 @@ from lightning_tfm.study.row_tuning import FILE
 from lightning_tfm.study.rows import find_row
 from lightning_tfm.study.sequential import planned_cells
 from lightning_tfm.study.study import LOOKS, Ablation, Study, own_name
-from lightning_tfm.study.study_file import amend, check_exists, file_of, folder_of, from_plain, link, load
+from lightning_tfm.study.study_file import amend, check_exists, file_of, folder_of, from_plain, link, load, load_as
 from lightning_tfm.watch.run_state import Runs
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 
@@ -109,8 +109,7 @@ def hide(root: Path, name: str, row: str, storage: str = "") -> str:
     """Hide a row of a study; returns the name that it has among the hidden ones. The same call finishes an interrupted
     one. Raises UserError where the study has no such row, must keep it, or works on it.
     """
-    ablation = _ablation(load(root, name))
-    apart = ablation.hiding(row).hidden[-1].name  # refused before anything is written
+    apart = load_as(Ablation, root, name).hiding(row).hidden[-1].name  # refused before anything is written
     folder = folder_of(root, name)
     if (folder / LOOKS).is_file():
         raise UserError(f"study '{name}': its rows are fixed, as its p-values are corrected for looking at all of them")
@@ -119,7 +118,7 @@ def hide(root: Path, name: str, row: str, storage: str = "") -> str:
         queue.hide(row)
     shutil.rmtree(folder / "cells" / row, ignore_errors=True)
     _rename_tuned(folder, row, apart)
-    _redefine(queue, amend(root, name, lambda study: _ablation(study).hiding(row)))
+    _redefine(queue, amend(Ablation, root, name, lambda study: study.hiding(row)))
     return apart
 
 
@@ -128,10 +127,10 @@ def show(root: Path, name: str, row: str, storage: str = "") -> str:
 
     Raises UserError where it is not hidden, or its name is taken.
     """
-    before = _ablation(load(root, name))
+    before = load_as(Ablation, root, name)
     after = before.showing(row)
     [hidden] = [row for row in before.hidden if row not in after.hidden]
-    study = amend(root, name, lambda study: _ablation(study).showing(row))
+    study = amend(Ablation, root, name, lambda study: study.showing(row))
     back = find_row({row.name: row for row in study.rows}, own_name(hidden))
     folder = folder_of(root, name)
     _rename_tuned(folder, hidden.name, back.name)
@@ -146,12 +145,6 @@ def _redefine(queue: Queue | None, study: Study) -> None:
     """Where the storage holds the study's definition, let it hold this one."""
     if queue is not None and queue.note_of("definition") is not None:
         queue.note("definition", study.to_plain())
-
-
-def _ablation(study: Study) -> Ablation:
-    if not isinstance(study, Ablation):
-        raise UserError(f"study '{study.name}' is a search: it has trials, no rows")
-    return study
 
 
 def _rename_tuned(folder: Path, row: str, to: str) -> None:

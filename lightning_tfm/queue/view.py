@@ -158,7 +158,9 @@ def picture(name: str, overview: StudyState) -> "RenderableType":
 
     parts: list[RenderableType] = [_runs(overview.running)] if overview.running else []
     if name:
-        parts += [_bar(name, overview), Text(_count_line(overview), style="dim")]
+        counts = [words for words in overview.counted if not words.startswith("0 ")]
+        below = " · ".join(filter(None, (*counts, best_words(overview.best))))
+        parts += [_bar(name, overview), Text(below, style="dim")]
     elif overview.running:
         parts.append(_bar("", overview))
     return Constrain(Group(*parts), WIDEST)
@@ -207,8 +209,3 @@ def _bar(name: str, overview: StudyState) -> "RenderableType":
     last = f"{100 * overview.share:.0f} %" + (f", {left}" if (left := left_words(overview.left)) else "")
     grid.add_row(*[name] * bool(name), bar, last if name else f"{100 * overview.share:.0f} %")
     return grid
-
-
-def _count_line(overview: StudyState) -> str:
-    counts = [words for words in overview.counted if not words.startswith("0 ")]
-    return " · ".join(filter(None, (*counts, best_words(overview.best))))

@@ -5,7 +5,7 @@ counts as validation; they draw no random numbers, so no weight depends on them.
 """
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,9 @@ class Samples:
         """Translate after this step, leaving the module in its mode. Raises StaleAttempt, OSError."""
         if not self._begun:
             self._begin(step)
-        self._append({"step": step, "translations": self._translate(module)})
+        line = _line({"step": step, "translations": self._translate(module)})
+        with self._attempt.guard():
+            append_whole(self._path, line)
 
     @torch.no_grad()
     def _translate(self, module: TransformerModule) -> list[str]:
@@ -47,13 +49,11 @@ class Samples:
         batch = module.transfer_batch_to_device(make_batch(*sides, np.array(self._lines)), module.device, 0)
         training = module.training
         module.eval()
-        with of_weights(module.device), self._without_compile():
+        eager = torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()
+        with of_weights(module.device), eager:
             hypotheses = beam_search(module.transformer, batch.source_BS, 1, 0.0, EXTRA)
         module.train(training)
         return [self._tokenizer.decode(best[0].pieces) for best in hypotheses]
-
-    def _without_compile(self) -> AbstractContextManager[Any]:
-        return torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()
 
     def _begin(self, step: int) -> None:
         """Drop what came after the checkpoint from which this attempt started."""
@@ -67,10 +67,6 @@ class Samples:
             texts = {name: [text[i] for i in self._lines] for name, text in sides}
             head = _line({"step": 0, "lines": self._lines} | texts)
         self._attempt.write(self._path, head)
-
-    def _append(self, record: dict[str, Any]) -> None:
-        with self._attempt.guard():
-            append_whole(self._path, _line(record))
 
 
 def _line(record: dict[str, Any]) -> bytes:

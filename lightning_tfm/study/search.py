@@ -6,14 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from lightning_tfm.config import (
-    Experiment,
-    Hardware,
-    override,
-    to_dict,
-    training_hash,
-    training_identity,
-)
+from lightning_tfm.config import Experiment, Hardware, override, to_dict, training_hash, training_identity
 from lightning_tfm.config_validation import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
@@ -21,9 +14,7 @@ from lightning_tfm.registry import OWN_WEIGHTS
 from lightning_tfm.schema import Number
 from lightning_tfm.study import expressions
 from lightning_tfm.study.cell import Cell, predicted_cost
-from lightning_tfm.study.rows import (
-    differences,
-)
+from lightning_tfm.study.rows import differences
 from lightning_tfm.study.study import SCHEMA, Study, value_of
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 from lightning_tfm.study.user_classes import own_classes

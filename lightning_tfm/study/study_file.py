@@ -43,11 +43,11 @@ def save(study: AnyStudy, root: Path) -> AnyStudy:
     return study
 
 
-def amend(root: Path, name: str, change: Callable[[Study], AnyStudy]) -> AnyStudy:
-    """Write study.json with `change` made to what it holds, and return it. Raises UserError as `load` and `change`."""
+def amend(kind: type[AnyStudy], root: Path, name: str, change: Callable[[AnyStudy], AnyStudy]) -> AnyStudy:
+    """Write study.json with `change` made to what it holds, and return it. Raises UserError as `load_as`."""
     path = check_exists(root, name)
     with locked(path.with_name(".study.lock")):
-        study = change(load(root, name))
+        study = change(load_as(kind, root, name))
         write_atomic(path, to_json(study.to_plain()))
     return study
 
@@ -76,8 +76,8 @@ def load_as(kind: type[AnyStudy], root: Path, name: str) -> AnyStudy:
     study = load(root, name)
     if not isinstance(study, kind):
         raise UserError(
-            f"{file_of(root, name)}: study '{name}' is a {study.KIND}, not a {kind.KIND}; give the {kind.KIND} its "
-            "own name with --name"
+            f"{file_of(root, name)}: study '{name}' is a {study.KIND}, not a {kind.KIND}: name another one, or give a "
+            f"new {kind.KIND} its own name with --name"
         )
     return study
 
