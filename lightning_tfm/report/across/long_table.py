@@ -29,6 +29,7 @@ from lightning_tfm.report.serialize import rounded
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.summary import Summary, SummaryRow
+from lightning_tfm.report.tables.columns import name_cell
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import differences
@@ -192,9 +193,8 @@ class Studies:
         return self.labels.get(row, row)
 
     def cell(self, row: str) -> str | Cell:
-        """Of a table, what people call the row; on a page with its name beside it."""
-        label = self.called(row)
-        return row if label == row else Cell(label, row, said=label)
+        """Of a table, the row."""
+        return name_cell(row, self.labels)
 
     def line(self, row: str, entries: Sequence[Entry | None]) -> Line:
         """Of a picture."""

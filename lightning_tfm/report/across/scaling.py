@@ -184,9 +184,7 @@ def scaling_study(reports: Sequence[Report], target: float) -> Document:
     changes = rows[["verdict"]].assign(difference=rows[f"{last} estimate"] - rows[f"{first} estimate"])
     changes = changes.assign(n_1=rows[f"{first} n"], n=rows[f"{last} n"]).reset_index(names="row")
     title, scope = finding(changes, studies, f"{millions(small)} parameters", millions(large))
-    whole, brief, briefest = (
-        table(rows, studies, sizes, target, *parts) for parts in ((True, True), (False, True), (False, False))
-    )
+    whole, brief = (table(rows, studies, sizes, target, ends) for ends in (True, False))
     notes = [*_notes(exponents, sizes, target)]
     notes += [f"not of scale alone, as the studies differ in more: {' | '.join(apart)}"] * bool(apart)
     data = _data(rows, [*sizes])
@@ -198,7 +196,7 @@ def scaling_study(reports: Sequence[Report], target: float) -> Document:
         f"{plural(len(rows), 'row')} at {len(sizes)} scales",
         [
             Section("picture", "Over scales", [Figures([(picture(rows, studies, sizes), CAPTION)], broad=True)]),
-            Section("rows", "Rows at several scales", [Widest([[whole], [brief], [briefest]])]),
+            Section("rows", "Rows at several scales", [Widest([[whole], [brief]], folds=1)]),
             Section("method", "How to read this", [Notes([*notes, *left_out])]),
         ],
         data,
@@ -246,10 +244,8 @@ def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> M
     return both(Chart("Differences to base over scales", x, y, series, (900, 460), left=62), (380, 480))
 
 
-def table(
-    rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int], target: float, ends: bool, mean: bool
-) -> Table:
-    """`ends`: with the interval at each scale; `mean`: the prediction itself beside its interval."""
+def table(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int], target: float, ends: bool) -> Table:
+    """`ends`: with the interval at each scale."""
     printed = bool(rows.paper.notna().any())
     scales = [f"{study} ({millions(count)})" for study, count in sizes.items()]
     lines = []
@@ -261,7 +257,7 @@ def table(
                 *(_scale([float(r[f"{study} {key}"]) for key in ENDS], ends) for study in sizes),
                 verdict_cell(r.verdict),
                 p_value(r.p),
-                f"{signed(PPL.name, r.prediction)} {ahead}" if mean and ahead.startswith("[") else ahead,
+                f"{signed(PPL.name, r.prediction)} {ahead}" if ahead.startswith("[") else ahead,
                 *["" if math.isnan(r.paper) else signed(PPL.name, r.paper)] * printed,
             ]
         )

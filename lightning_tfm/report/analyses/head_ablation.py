@@ -26,7 +26,7 @@ def find(cells: Cells, report: Summary) -> list[Block] | None:
     for row in cells.study.rows:
         for cell in cells.of(row.name):
             heads, beams = map(cell.collected, ("heads", "beams"))
-            title = f"{row.name}, seed {cell.seed}"
+            title = f"{row.label or row.name}, seed {cell.seed}"
             if heads:
                 pictures = [(picture, f"{kind}; orange: worse without it.") for kind, picture in head_pictures(heads)]
                 blocks.append(Figures(pictures, f"{title}: one head's output at zero, nothing trained", small=True))

@@ -135,8 +135,9 @@ def row_title(row: SummaryRow, between: str = " ") -> str:
 
 
 def name_cell(name: str, labels: Mapping[str, str]) -> str | Cell:
-    """What people call the row, on a page with its name beside it; text has the name alone."""
-    return Cell(labels[name], name, said=name) if labels.get(name, name) != name else name
+    """What people call the row, on a page with its name beside it."""
+    label = labels.get(name, name)
+    return Cell(label, name, said=label) if label != name else name
 
 
 def row_labels(rows: Sequence[SummaryRow]) -> dict[str, str]:
