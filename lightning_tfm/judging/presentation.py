@@ -163,7 +163,8 @@ def notes(judgement: Judgement) -> list[str]:
     if any(row.verdict == Verdict.UNTESTABLE and row.missing for row in rows):
         lines.append("with fewer than five seeds a row has an interval and no verdict")
     if any(row.verdict == Verdict.UNDECIDED for row in rows):
-        lines.append("seeds: of the row and of base, to find the difference if it is as estimated")
+        also = f" and of {judgement.base}" * (judgement.target is None)
+        lines.append(f"seeds: of the row{also}, to find the difference if it is as estimated")
     return [*lines, *judgement.notes]
 
 

@@ -15,6 +15,7 @@ import lightning_tfm
 from benchmarks import judge as simulated
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
+from lightning_tfm.judging.presentation import notes
 from lightning_tfm.judging.scores import Scores, aim, scores_of
 from lightning_tfm.judging.verdicts import Judgement, judgement_of
 from lightning_tfm.report.stats import base_alone
@@ -105,6 +106,9 @@ def test_reasons_name_the_row_that_is_compared_with():
     found = made({"small": normal(3, 3), "x": normal(9, 8)}, base="small").of("x")
     assert (found.beside, found.why) == ("2 more seeds of small", "3 seeds, a verdict needs 5")
     assert made({"small": normal(3), "x": normal(9)}, base="small").of("x").why == "differs from small"
+    for options, whose in (({"base": "small"}, "row and of small"), ({"target": 3.0}, "row")):
+        undecided = made({"small": normal(3), "x": normal(3.05, seed=4)}, **options)
+        assert f"seeds: of the {whose}, to find the difference if it is as estimated" in notes(undecided)
 
 
 def test_names_in_a_frame_may_be_numbers():
