@@ -52,7 +52,6 @@ class Answer:
 
 
 def level_shares(looks: Sequence[int]) -> list[float]:
-    """Of each look."""
     k = len(looks)
     return [1.0] if k == 1 else [1 - LAST, LAST] if k == 2 else [FIRST, *[(1 - FIRST - LAST) / (k - 2)] * (k - 2), LAST]
 

@@ -259,8 +259,6 @@ def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[K
 def _with_differences(
     row: SummaryRow, evidence: Mapping[Key, Evidence], paper: Mapping[Key, float], full_size: bool, to: str
 ) -> SummaryRow:
-    """The row with its differences to the row `to`."""
-
     def metric(name: str) -> Scores:
         own, printed = evidence.get((row.name, name)), paper.get((row.name, name))
         return replace(row.metric(name), difference=_difference(name, own, printed, full_size, to))

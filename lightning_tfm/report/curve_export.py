@@ -34,8 +34,6 @@ Curves = list[tuple[int, float, dict[str, float]]]
 
 @dataclass(frozen=True)
 class Exported:
-    """A run as exported."""
-
     study: str
     row: str
     seed: int

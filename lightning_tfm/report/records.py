@@ -136,8 +136,6 @@ class FilledCell:
 
 @dataclass(frozen=True)
 class Cells:
-    """All cells of a study."""
-
     study: Ablation
     root: Path
     filled: dict[Key, FilledCell]

@@ -67,7 +67,6 @@ class SearchSummary:
         return {word: sum(t.state == word for t in self.trials) for word in STATES.values()}
 
     def with_values(self, *objectives: str) -> list[Trial]:
-        """Trials with a value in each of the objectives."""
         return [t for t in self.trials if all(t.values[o] is not None for o in objectives)]
 
     def content(self) -> dict[str, Any]:

@@ -118,7 +118,6 @@ def _differences(
     boots: Boots,
     metrics: Sequence[str],
 ) -> dict[str, statistics.Differences]:
-    """Of each metric."""
     variances, parts = [], {}
     row_R = np.array([i for i, name in enumerate(order) for _ in runs[name]], dtype=int)
     S = next((cell.sentences for name in order for cell in runs[name]), 0)

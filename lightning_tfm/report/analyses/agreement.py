@@ -369,7 +369,6 @@ FEW_ROWS = (
 
 
 def clear(agreement: Agreement) -> str:
-    """From where a row is clear."""
     beyond = [(m, of_metric.clear_beyond) for m, of_metric in _each(agreement)]
     sizes = [f"{100 * x:.1f} % of {m.prose_name}" if m.log else m.size(x) for m, x in beyond]
     return (
@@ -391,7 +390,6 @@ def about(agreement: Agreement, called: Mapping[str, str]) -> list[str]:
 
 
 def at(point: Mapping[str, Any]) -> str:
-    """One validation."""
     return f"{100 * point['share']:.3g} % {_figure(point['spearman'])}"
 
 

@@ -180,8 +180,6 @@ def missing_text(row: SummaryRow) -> str:
 
 
 def paper_column(metric: Metric) -> Shown:
-    """What the paper prints."""
-
     def cell(row: SummaryRow) -> Cell:
         score = row.paper.of(metric.name)
         return Cell("" if score is None else f"{score:.{metric.digits}f}", value=score)
