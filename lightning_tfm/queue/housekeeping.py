@@ -2,8 +2,10 @@
 
 import re
 import shutil
+import stat
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -169,10 +171,19 @@ def _item(path: Path, why: str) -> Garbage:
 
 
 def _size(path: Path) -> int:
-    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file() and not p.is_symlink()]
-    return sum(file.stat().st_size for file in files)
+    """Bytes of what is there: a run that trains renames and removes files while they are counted."""
+    size = 0
+    for file in [path, *path.rglob("*")]:
+        with suppress(FileNotFoundError):
+            status = file.lstat()
+            size += status.st_size * stat.S_ISREG(status.st_mode)
+    return size
 
 
 def _old(path: Path) -> bool:
-    newest = max(p.stat().st_mtime for p in [path, *path.rglob("*")])
+    """False also where it vanishes while it is looked at."""
+    try:
+        newest = max(p.stat().st_mtime for p in [path, *path.rglob("*")])
+    except FileNotFoundError:
+        return False
     return time.time() - newest > OLD

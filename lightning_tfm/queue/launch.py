@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -95,7 +95,7 @@ def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, sta
     view = View(job.study.name, stream)
     try:
         watch = Watch(job.root, job.resources.workers, job.study)
-        queue = _fill(job, cells, start, view, watch)
+        queue = _fill(job, cells, start, view.say, watch)
         Pool(job, queue, view, watch).run()
         fetch(queue, job.root)
         view.show(watch.look(queue.states()))
@@ -106,14 +106,14 @@ def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, sta
         view.close()
 
 
-def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View, watch: Watch) -> Queue:
+def _fill(job: Job, cells: Sequence[Cell], start: bool, say: Callable[[str], None], watch: Watch) -> Queue:
     """The queue of a study with its cells in it."""
-    queue = make_queue(job.study, job.root, job.resources, view.say)
+    queue = make_queue(job.study, job.root, job.resources, say)
     if start:
         publish(queue, job.folder, job.study.to_plain())
     fetch(queue, job.root)
     if job.again and (again := queue.retry_once()):
-        view.say(f"{job.study.name}: failed before, tried once more: {', '.join(again)}")
+        say(f"{job.study.name}: failed before, tried once more: {', '.join(again)}")
 
     def has_record(name: str) -> bool:  # a damaged record is not: its cell is run, and fails by name, the others train
         return not job.resources.share_files or watch.runs[name].record is not None
@@ -126,17 +126,17 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View, watch: Watch
 
 def _submit(job: Job, cells: Sequence[Cell], cluster: Cluster) -> list[CellState] | None:
     """Queue the cells, submit the workers, and watch until nothing is left or no job is alive; None without jobs."""
-    name, resources, view = job.study.name, job.resources, View(job.study.name)
+    name, resources = job.study.name, job.resources
     watch = Watch(job.root, resources.workers * cluster.jobs, job.study)
-    queue = _fill(job, cells, True, view, watch)
+    queue = _fill(job, cells, True, say, watch)
     if queue.done():
         return queue.states()
     jobs = cluster.submit(name, job_arguments(name, job.root, resources), job.folder)
     again = with_out(f"lightning-tfm status {name}", job.root)
     if not jobs:
-        print(f"{name}: {again} follows them; then the same command as now shows the results", file=sys.stderr)
+        say(f"{name}: {again} follows them; then the same command as now shows the results")
         return None
-    print(f"{name}: jobs {', '.join(jobs)}; Ctrl-C ends this view, not the jobs: {again}", file=sys.stderr)
+    say(f"{name}: jobs {', '.join(jobs)}; Ctrl-C ends this view, not the jobs: {again}")
     last = time.monotonic()
 
     def check() -> None:
@@ -146,9 +146,9 @@ def _submit(job: Job, cells: Sequence[Cell], cluster: Cluster) -> list[CellState
             if not cluster.alive(jobs) and not queue.done():
                 raise UserError(f"study '{name}': all jobs ended before the study did, see {job.folder / cluster.name}")
 
-    follow(queue, watch, view, 1.0, check)
+    follow(queue, watch, View(name), 1.0, check)
     for line in what_helps(job, queue):
-        view.say(line)
+        say(line)
     return queue.states()
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,6 +196,25 @@ def test_a_name_must_fit_one_run(tmp_path: Path) -> None:
             remove(tmp_path, start)
     with pytest.raises(UserError, match="none"):
         remove(tmp_path / "nowhere", "aa")
+
+
+def test_what_a_run_removes_while_it_is_listed_ends_no_list(tmp_path: Path, monkeypatch) -> None:
+    """Temporary files are renamed, and old checkpoints removed, at any moment."""
+    run(tmp_path, "bb", finished=False)
+    whole = Path.rglob
+
+    def vanishing(path: Path, pattern: str) -> Iterator[Path]:
+        for file in whole(path, pattern):
+            yield file
+            if file.name == "progress.json.tmp":
+                file.unlink()
+
+    folder = RunFolder(tmp_path, "bb" * 32).path
+    bytes_of_all = list_runs(tmp_path)[0]["bytes"]
+    (folder / "progress.json.tmp").write_bytes(b"12345")
+    monkeypatch.setattr(Path, "rglob", vanishing)
+    assert list_runs(tmp_path)[0]["bytes"] in (bytes_of_all, bytes_of_all + 5)
+    assert list_runs(tmp_path)[0]["bytes"] == bytes_of_all
 
 
 def test_gc_names_what_can_go_and_touches_nothing_unless_told(tmp_path: Path, capsys) -> None:

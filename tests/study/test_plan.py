@@ -69,6 +69,14 @@ def test_a_file_without_base_is_said_to_compare_nothing(tmp_path: Path, capsys) 
         assert ("none of its rows is base" in capsys.readouterr().err) == told
 
 
+def test_a_terminal_s_picture_begins_only_where_there_is_something_to_follow(tmp_path, capsys, monkeypatch) -> None:
+    """One that was never ended hid the cursor for good."""
+    monkeypatch.setattr("lightning_tfm.queue.launch.View", lambda name: pytest.fail("nobody follows these jobs"))
+    assert call("sweep", tmp_path, TABLE, "--launcher=none") == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("lightning-tfm work small ") and "status small --out" in said.err
+
+
 MINE = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, mine]}\n  seed: {values: [1]}\n"
 
 
