@@ -167,12 +167,13 @@ def resumable(root: Path, name: str, verb: str, argv: Sequence[str], jobs: bool 
     The same command again, where study `name` is not defined yet. A study that the block began, and of which no job
     could be submitted, is removed.
     """
-    there = folder_of(root, name).is_dir()
+    folder = folder_of(root, name)
+    there = folder.is_dir()
     try:
         yield
     except NotSubmitted:
-        if not there:
-            shutil.rmtree(folder_of(root, name))
+        if not there and folder.is_dir():  # it is not where the jobs of --tune come first
+            shutil.rmtree(folder)
         raise
     except (KeyboardInterrupt, SystemExit) as stop:
         if not jobs and (isinstance(stop, KeyboardInterrupt) or stop.code in STOPPED):

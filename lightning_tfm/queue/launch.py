@@ -241,15 +241,10 @@ def publish(queue: Queue, folder: Path, definition: dict[str, Any]) -> None:
         write_atomic(folder / PROOF, queue.note_of(PROOF).encode())
 
 
-def shares_files(queue: Queue, folder: Path) -> bool:
-    """Whether this machine sees the folder of the study's first launcher."""
-    word = queue.note_of(PROOF)
-    return word is not None and (folder / PROOF).is_file() and (folder / PROOF).read_text() == word
-
-
 def check_shared(queue: Queue, folder: Path) -> None:
-    """Raise UserError unless this machine sees the study's folder."""
-    if not shares_files(queue, folder):
+    """Raise UserError unless this machine sees the folder of the study's first launcher."""
+    word, here = queue.note_of(PROOF), folder / PROOF
+    if word is None or not here.is_file() or here.read_text() != word:
         raise UserError(
             f"{folder} is not the folder in which the study '{queue.name}' was started: give that one with --out, or "
             "work without it (--no-shared-files: a run lost elsewhere then starts over here)"

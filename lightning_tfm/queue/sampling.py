@@ -209,7 +209,10 @@ class SearchTrials:
         reported = self._reported.setdefault(claim.trial_id, set())
         text = self.search.prints.dev[:16]  # validations from before this search took the run over do not count
         lines = [line for line in Curve.of(folder.path, text=text).lines if "dev_ppl" in line]
-        end = self._first_gap({r["step"] for r in lines})
+        # a rung compares the first value reported at it or later: beyond a step that has none (the run was started
+        # elsewhere, or is in progress) one would pass for an earlier one
+        every, validated = self.search.validate_every, {r["step"] for r in lines}
+        end = next(step for step in count(every, every) if step not in validated) if every else math.inf
         fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported and r["step"] < end}
         # before its own warm-up ends a trial's rate is not yet its own
         first = 0 if self.search.prune_in_warmup else self.search.experiment(claim.cell).scaled().training.warmup
@@ -219,14 +222,6 @@ class SearchTrials:
                 if self._study.pruner.prune(self._study, self.queue.trial(claim)) and step >= first:
                     yield step
             reported.add(step)
-
-    def _first_gap(self, validated: set[int]) -> float:
-        """First step of the search's schedule at which a run has no perplexity: started elsewhere, or in progress.
-
-        A rung compares the first one reported at it or later: beyond that step, one would pass for an earlier one.
-        """
-        every = self.search.validate_every
-        return next(step for step in count(every, every) if step not in validated) if every else math.inf
 
     def pruned_reason(self, claim: Claim, outcome: Outcome | None) -> str:
         """Why and where a run was pruned, for its trial."""

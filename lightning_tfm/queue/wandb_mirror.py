@@ -113,7 +113,8 @@ class Mirror:
             run.log({STEP: step, **values})
             sent.add(step)
         if result is not None:
-            print(f"{cell.row} seed {cell.seed}: {curve.words}" if curve.words else "", end="", file=sys.stderr)
+            if curve.words:
+                print(f"{cell.row} seed {cell.seed}: {curve.words}", file=sys.stderr)
             self._end(folder, cell, run, result)
 
     def _run(self, folder: RunFolder, cell: Cell, records: list[dict[str, Any]]) -> Any:
@@ -123,7 +124,8 @@ class Mirror:
             for name in [*CURVES.values(), f"dev/{OF_TEXT.name}"]:
                 run.define_metric(name, step_metric=STEP)
             self._open[folder.training_hash] = run
-            self._sent[run.id] = self._steps_there(run, {r["step"] for r in records})
+            last = run.summary.get(STEP) if self.mode == "online" else read_json(self._closed_note(run))
+            self._sent[run.id] = {r["step"] for r in records if last is not None and r["step"] <= last}
         return self._open[folder.training_hash]
 
     def _init_run(self, folder: RunFolder, cell: Cell) -> Any:
@@ -170,11 +172,6 @@ class Mirror:
         if "WANDB_SWEEP_ID" in os.environ and "WANDB_RUN_ID" in os.environ:
             return os.environ["WANDB_RUN_ID"]
         return folder.training_hash[:16]
-
-    def _steps_there(self, run: Any, steps: set[int]) -> set[int]:
-        """Those of `steps` that W&B has."""
-        last = run.summary.get(STEP) if self.mode == "online" else read_json(self._closed_note(run))
-        return {step for step in steps if last is not None and step <= last}
 
     def _finish(self, run: Any) -> None:
         """End a run, and note what is in its file."""

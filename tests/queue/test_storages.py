@@ -13,7 +13,7 @@ import pytest
 from lightning_tfm.atomic_io import locked
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import storage
-from lightning_tfm.queue.launch import MORE, _awaits_more, check_shared, publish, shares_files
+from lightning_tfm.queue.launch import MORE, _awaits_more, check_shared, publish
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storage import address_of_queue, find_storage, open_journal, remember
 from lightning_tfm.runs.folder import RunFolder
@@ -222,7 +222,7 @@ def test_sharing_is_proved_by_a_file(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir(), (tmp_path / "away").mkdir()
     queue = Queue("s", find_storage(str(tmp_path / "journal"), tmp_path))
     publish(queue, tmp_path / "home", {"a": 1})
-    assert shares_files(queue, tmp_path / "home")
+    check_shared(queue, tmp_path / "home")
     with pytest.raises(UserError, match="not the folder in which the study 's' was started"):
         check_shared(queue, tmp_path / "away")
 

@@ -130,6 +130,22 @@ def quiet(monkeypatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def test_what_is_damaged_of_each_run_is_named_on_a_line_of_its_own(tmp_path: Path, monkeypatch, capsys) -> None:
+    class Sent:
+        id = "r"
+        log = staticmethod(lambda values: None)
+
+    mirror = Mirror(tmp_path / "studies" / "s", "offline", "s", _sent={"r": set()})
+    monkeypatch.setattr(Mirror, "_run", lambda self, folder, cell, records: Sent)
+    monkeypatch.setattr(Mirror, "_end", lambda self, *of_run: None)
+    for cell in CELLS:
+        write_run(tmp_path, cell, range(1, 4), whole=True)
+        metrics = RunFolder(tmp_path, cell.training_hash).metrics
+        metrics.write_bytes(metrics.read_bytes() + b"nonsense\n")
+    mirror.look(tmp_path, CELLS)
+    assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()] == ["r0 seed 1", "r1 seed 1"]
+
+
 @pytest.mark.long
 def test_one_run_each_with_our_values_and_a_resumed_one_repeats_no_step(tmp_path: Path, forks, monkeypatch) -> None:
     folder = tmp_path / "studies" / "s"

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.cli.study_options import EARLIER, FILE, command_line
+from lightning_tfm.cli.study_options import EARLIER, FILE, command_line, resumable
 from lightning_tfm.cli.train.plan import Pace, forecast, pace_of
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.clusters import NotSubmitted
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.folder import RunFolder
@@ -67,6 +68,12 @@ def test_a_file_without_base_is_said_to_compare_nothing(tmp_path: Path, capsys) 
     for rows, told in (("[A-h1]", True), ("[base, A-h1]", False)):
         assert plan(tmp_path, TABLE.replace("[base, A-h1]", rows)) == 0
         assert ("none of its rows is base" in capsys.readouterr().err) == told
+
+
+def test_jobs_of_a_tuning_that_cannot_be_submitted_are_named_though_the_study_is_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "studies" / "mine-tuning").mkdir(parents=True)
+    with pytest.raises(NotSubmitted, match="no partition"), resumable(tmp_path, "mine", "sweep", [], jobs=True):
+        raise NotSubmitted("no partition")
 
 
 def test_a_terminal_s_picture_begins_only_where_there_is_something_to_follow(tmp_path, capsys, monkeypatch) -> None:
