@@ -65,7 +65,8 @@ def verdicts_of(made: "Report") -> "Verdicts":
     from lightning_tfm.report.tables import main_table
 
     figure = wide(forest_of(made.summary), titled=True)
-    pages = {"differences": standalone_svg(figure)} if figure else {}
+    narrower = "<style>svg {max-width: 100%; height: auto}</style>"  # in W&B's panels, which cut what is wider
+    pages = {"differences": narrower + standalone_svg(figure)} if figure else {}
     lines = main_table.table_lines(made.summary)
     return list(lines[0]), [list(line.values()) for line in lines], pages | {"report": made.render("html", texts=False)}
 

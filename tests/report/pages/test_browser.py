@@ -7,6 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from lightning_tfm.cli.show.wandb import verdicts_of
 from lightning_tfm.report import archive
 from lightning_tfm.report import search_report as search
 from lightning_tfm.report.study_report import make
@@ -211,6 +212,14 @@ def test_a_picture_is_downloaded_as_on_white_paper(page, scheme):
     data = got.value.path().read_bytes()
     assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == 3 * 1000
     assert page.evaluate("document.documentElement.className") == ""
+
+
+def test_the_picture_that_wandb_shows_is_as_narrow_as_its_panel(browser, made, tmp_path):
+    (tmp_path / "differences.html").write_text(verdicts_of(make("made", made.root))[2]["differences"])
+    page = browser.new_page(viewport={"width": 700, "height": 500})
+    page.goto((tmp_path / "differences.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 700
+    page.close()
 
 
 def test_every_picture_and_every_table_has_its_buttons(page):
