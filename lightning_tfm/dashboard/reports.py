@@ -132,19 +132,12 @@ class Reports:
 
     def _search(self, study: Search, now: str) -> str:
         """From its present storage; from trials.json if there is none."""
-        from lightning_tfm.queue.search_results import trials_and_importances
+        from lightning_tfm.queue.search_results import trials_or_kept
         from lightning_tfm.queue.storage import JOURNAL
-        from lightning_tfm.queue.studies import open_queue
-        from lightning_tfm.report import search_report
+        from lightning_tfm.report.search_report import of_trials
 
-        folder = folder_of(self._root, study.name)
-        try:
-            queue = open_queue(self._root, study.name, str(folder / JOURNAL), lambda text: None)
-            made = search_report.of_trials(study, *trials_and_importances(study, queue), root=self._root)
-        except UserError:
-            if not (folder / "trials.json").is_file():
-                raise
-            made = search_report.make(study.name, self._root)
+        journal = str(folder_of(self._root, study.name) / JOURNAL)
+        made = of_trials(study, *trials_or_kept(study, self._root, lambda text: None, journal), root=self._root)
         return made.render("html", live=now, link=_own_page)
 
     def _comparison(self, names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import json
 import shlex
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import optuna
@@ -12,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lightning_tfm.atomic_io import to_csv, write_atomic
 from lightning_tfm.config import to_dict
+from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import plural
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.studies import open_queue
@@ -19,7 +21,7 @@ from lightning_tfm.study.command import fit_command, with_out
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import value_of
 from lightning_tfm.study.study_file import folder_of, of_smoke_test
-from lightning_tfm.study.trials import STATES, Importance, Trial, best, gain_lines
+from lightning_tfm.study.trials import STATES, Importance, Trial, best, gain_lines, read_trials
 
 TEST = "best-sweep.yaml"
 """sweep file that tests the best trials as rows"""
@@ -34,6 +36,20 @@ def trials_and_importances(search: Search, queue: Queue) -> tuple[list[Trial], l
     runs = [t for t in queue.trials() if "run" in t.user_attrs]
     kept = [t for t in runs if t.state != TrialState.FAIL or "final" in t.user_attrs]
     return [_trial(search, t) for t in kept], importances(search, kept)
+
+
+def trials_or_kept(
+    search: Search, root: Path, say: Callable[[str], None], storage: str = ""
+) -> tuple[list[Trial], list[Importance]]:
+    """As its storage has them now; a copy without one as trials.json has them, which `say` is told."""
+    folder = folder_of(root, search.name)
+    try:
+        return trials_and_importances(search, open_queue(root, search.name, storage, lambda text: None))
+    except UserError as error:
+        if not (folder / "trials.json").is_file():
+            raise
+        say(f"{search.name}: shown from trials.json: {error}")
+        return read_trials(search, folder)
 
 
 def report(search: Search, root: Path, storage: str = "") -> str:

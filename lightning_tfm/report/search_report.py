@@ -25,10 +25,9 @@ from lightning_tfm.report.search_summary import SearchSummary, field_name, objec
 from lightning_tfm.report.serialize import rounded, to_json
 from lightning_tfm.report.tables.paper_table import LAYOUT, Layout
 from lightning_tfm.runs.folder import RunFolder
-from lightning_tfm.schema import read_kept
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study_file import folder_of, load_as
-from lightning_tfm.study.trials import Importance, Trial, best, gain_lines
+from lightning_tfm.study.trials import Importance, Trial, best, gain_lines, read_trials
 from lightning_tfm.watch.run_state import Curve
 
 SCHEMA = 1
@@ -60,12 +59,8 @@ class SearchReport:
 
 def make(name: str, root: Path) -> SearchReport:
     """The report of the search `name`. Raises UserError where its records are missing or broken."""
-    search, folder = load_as(Search, root, name), folder_of(root, name)
-    trials, importance = folder / "trials.json", folder / "importance.json"
-    lines = [_trial(search, line, trials) for line in _read_record(trials, name)]
-    return of_trials(
-        search, lines, [Importance.of_line(one, importance) for one in _read_record(importance, name)], root
-    )
+    search = load_as(Search, root, name)
+    return of_trials(search, *read_trials(search, folder_of(root, name)), root)
 
 
 def of_trials(
@@ -76,20 +71,6 @@ def of_trials(
     leading = best(lines, search.objectives)
     gains = gain_lines(search, lines, leading)
     return SearchReport(SearchSummary(search, rounded(lines), rounded(importance), leading, gains), root)
-
-
-def _read_record(path: Path, name: str) -> list[dict[str, Any]]:
-    lines = read_kept(list[dict[str, Any]], path, "a record of a search")
-    if lines is None:
-        raise UserError(f"{path} is missing: the search '{name}' has not got that far yet")
-    return lines
-
-
-def _trial(search: Search, line: dict[str, Any], path: Path) -> Trial:
-    try:
-        return Trial.of_line(search, line)
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
 
 
 def _curve(root: Path | None, run: str, text: str) -> list[tuple[int, float]]:

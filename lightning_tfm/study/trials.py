@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean, stdev, variance
 from typing import Any
 
 from lightning_tfm.config import typed_and_trained
 from lightning_tfm.errors import UserError
 from lightning_tfm.plural_words import numeral
-from lightning_tfm.schema import OPTIONAL, Flaw, Kept, make_from
+from lightning_tfm.schema import OPTIONAL, Flaw, Kept, make_from, read_kept
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.search import BASE, Search
 
@@ -126,6 +127,23 @@ class Importance(Kept):
             return make_from(cls, {key.replace(" ", "_"): value for key, value in line.items()})
         except Flaw as flaw:
             raise UserError(f"{path}: an importance is malformed ({flaw})") from None
+
+
+def read_trials(search: Search, folder: Path) -> tuple[list[Trial], list[Importance]]:
+    """What trials.json and importance.json of its folder hold. Raises UserError: missing or broken."""
+    trials, mattered = folder / "trials.json", folder / "importance.json"
+    try:
+        kept = [Trial.of_line(search, line) for line in _read_lines(trials, search)]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{trials}: a trial is malformed ({type(error).__name__}: {error})") from None
+    return kept, [Importance.of_line(line, mattered) for line in _read_lines(mattered, search)]
+
+
+def _read_lines(path: Path, search: Search) -> list[dict[str, Any]]:
+    lines = read_kept(list[dict[str, Any]], path, "a record of a search")
+    if lines is None:
+        raise UserError(f"{path} is missing: the search '{search.name}' has not got that far yet")
+    return lines
 
 
 def best(trials: Sequence[Trial], objectives: Mapping[str, str]) -> list[str]:

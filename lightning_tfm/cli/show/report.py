@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,18 +92,10 @@ def _make(name: str, root: Path, reference: str | None) -> "Report | SearchRepor
         from lightning_tfm.report.study_report import make
 
         return make(name, root, reference)
-    from lightning_tfm.queue.search_results import trials_and_importances
-    from lightning_tfm.queue.studies import open_queue
-    from lightning_tfm.report import search_report
+    from lightning_tfm.queue.search_results import trials_or_kept
+    from lightning_tfm.report.search_report import of_trials
 
-    try:  # as its storage has it now; a copy without one is shown as it is
-        records = trials_and_importances(study, open_queue(root, name, say=lambda text: None))
-        return search_report.of_trials(study, *records, root=root)
-    except UserError as error:
-        if not (folder_of(root, name) / "trials.json").is_file():
-            raise
-        print(f"{name}: shown from trials.json: {error}", file=sys.stderr)
-        return search_report.make(name, root)
+    return of_trials(study, *trials_or_kept(study, root, partial(print, file=sys.stderr)), root=root)
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
