@@ -7,7 +7,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from lightning_tfm.errors import UserError
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.study.study_file import folder_of, load, load_as

@@ -30,6 +30,8 @@ NEAR = 0.05
 """of a score, by which its rounding may move it from what its items give"""
 HUGE = 1e60
 """a score from which a run has diverged, as if it were infinite"""
+TINY = 1e-14
+"""of scores that are all smaller a table would show zeros"""
 FORM = re.compile(r"(?P<name>.+?):(?P<side>higher|lower)(?P<log>:log)?(:(?P<margin>[^:]+))?")
 
 
@@ -152,6 +154,10 @@ def scores_of(
             raise UserError(f"{source}: no {'metric' if long else 'column'} '{aim.name}': {nearest(aim.name, valid)}")
     if not places:
         raise UserError(f"{source}: no run has a number in {' or '.join(aim.name for aim in aims) or 'it'}")
+    for aim in aims:
+        largest = max((abs(run.get(aim.name, 0.0)) for of in scores.runs.values() for run in of.values()), default=0.0)
+        if 0 < largest < TINY:
+            raise UserError(f"{source}: every {aim.name} is below {TINY:g} and would read 0: take a smaller unit")
     for (name, metric), seeds in empty.items():
         scores.notes.append(f"{name}: seed {', '.join(in_order(seeds))} without {metric}; used as it is")
     return scores

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from operator import add
 from pathlib import Path
-from typing import Any
 
 from lightning_tfm.atomic_io import to_csv
 from lightning_tfm.errors import UserError

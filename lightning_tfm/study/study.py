@@ -277,14 +277,17 @@ class Ablation(Study):
 
     def hiding(self, name: str) -> "Ablation":
         """With a row among the hidden ones, under a name that leaves its own free. Raises UserError."""
-        mine = find_row({row.name: row for row in self.rows}, name)
+        rows = {row.name: row for row in self.rows}
+        if name not in rows and (before := [row.name for row in self.hidden if name in (row.name, own_name(row))]):
+            raise UserError(f"study '{self.name}': {name} is hidden already, as '{before[-1]}'")
+        mine = find_row(rows, name)
         if name == self.base_row:
             raise UserError(f"study '{self.name}': {name} is what every row is compared with, so it stays")
         taken, number = {row.name for row in self.every_row}, 1
         while (apart := f"{name}{HIDDEN}" if number == 1 else f"{name}{HIDDEN[:-1]} {number})") in taken:
             number += 1
-        place, rows = self.rows.index(mine) + 1, [row for row in self.rows if row is not mine]
-        return replace(self, rows=rows, hidden=[*self.hidden, replace(mine, name=apart, place=place)])
+        hidden = replace(mine, name=apart, place=self.rows.index(mine) + 1)
+        return replace(self, rows=[row for row in self.rows if row is not mine], hidden=[*self.hidden, hidden])
 
     def showing(self, name: str) -> "Ablation":
         """With a hidden row in the table again, under its own name. Raises UserError where that is taken."""

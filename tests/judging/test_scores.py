@@ -131,6 +131,14 @@ def test_more_lines_than_are_read_are_refused(tmp_path, monkeypatch):
         read_scores(written(tmp_path, HEAD + "a" * (scores.LONGEST + 1)), ACC)
 
 
+@pytest.mark.parametrize("text", ["acc:lower", "acc:lower:log"])
+def test_scores_of_which_a_table_would_show_zeros_are_refused(tmp_path, text):
+    small = "base,1,-2e-{0}\nx,1,0\n" if text == "acc:lower" else "base,1,2e-{0}\nx,1,1e-{0}\n"
+    with pytest.raises(UserError, match="every acc is below 1e-14 and would read 0"):
+        read_scores(written(tmp_path, HEAD + small.format(15)), [aim(text)])
+    assert read_scores(written(tmp_path, HEAD + small.format(14)), [aim(text)]).of("base", "acc")
+
+
 def test_a_logarithm_of_nothing_is_refused(tmp_path):
     with pytest.raises(UserError, match="line 2: acc=0 has no logarithm"):
         read_scores(written(tmp_path, HEAD + "base,1,0\n"), [aim("acc:higher:log")])

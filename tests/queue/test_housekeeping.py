@@ -328,7 +328,8 @@ def test_a_hidden_row_leaves_the_table_and_comes_back_with_its_runs(made, capsys
     assert [row["name"] for row in queue.note_of("definition")["rows"]] == ["base", "A-h1"]
     assert not (root / "studies/made/cells/A-h4").exists() and sorted((root / "runs").iterdir()) == runs
     for action, row, words in (
-        ("hide", "A-h4", "no row 'A-h4'"),
+        ("hide", "A-h4", "A-h4 is hidden already, as 'A-h4 (hidden)'"),
+        ("hide", "A-h7", "no row 'A-h7'"),
         ("hide", "base", "so it stays"),
         ("show", "A-h1", "the hidden ones are 'A-h4 (hidden)'"),
     ):

@@ -220,7 +220,7 @@ def finding(axes: Sequence[Axis], lines: Sequence[Line], to: str = "base", lead:
         ]
         return lead + ("" if significant else UNTESTED) + "; ".join(parts) + "."
 
-    return in_two_lines(sentence, room)
+    return in_two_lines(sentence, room, [f"{line.name} " for line in lines if not line.code])
 
 
 def _nothing_in_the_first(axes: Sequence[Axis], lines: Sequence[Line], nothing: str, room: int) -> str:
@@ -235,9 +235,11 @@ def _nothing_in_the_first(axes: Sequence[Axis], lines: Sequence[Line], nothing: 
     )
 
 
-def in_two_lines(sentence: Callable[[int], str], room: int = ROOM) -> str:
-    """The sentence that names as many changes as there is room for, at least one."""
-    sentences = [sentence_case(sentence(most)) for most in (NAMED, 2, 1)]
+def in_two_lines(sentence: Callable[[int], str], room: int = ROOM, typed: Sequence[str] = ()) -> str:
+    """The sentence that names as many changes as there is room for, at least one. Where it begins with one of `typed`,
+    that stays as it is."""
+    sentences = [sentence(most) for most in (NAMED, 2, 1)]
+    sentences = [text if text.startswith(tuple(typed)) else sentence_case(text) for text in sentences]
     return next((short for short in sentences if len(short) <= room), sentences[-1])
 
 

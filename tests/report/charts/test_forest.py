@@ -179,7 +179,7 @@ def test_a_title_is_whole_in_the_narrow_picture():
 
 
 def test_a_brief_title_names_fewer_changes():
-    lines = [Line(f"a change of the {part}", [Entry(9.0, 8.0, 10.0, "worse")]) for part in ("width", "depth", "heads")]
+    lines = [Line(f"a change of the {part}", [Entry(9.0, 8.0, 10.0, "worse")], part) for part in ("width", "depth", "heads")]
     whole, brief = finding([PPL], lines), finding([PPL], lines, room=40)
     assert whole == "A change of the width, a change of the depth and a change of the heads are worse."
     assert brief == "A change of the width costs most."
@@ -238,7 +238,7 @@ def test_rows_are_sorted_the_worst_first_and_scored_by_the_verdict():
     base = summary_row("base", base=True).with_metrics({"ppl": Scores(2.0, 1.0, {}), "bleu": Scores(20.0, 1.0, {})})
     forest = forest_of(summary([base, row("a", -2.0, "better"), row("b", 3.0, "worse"), row("c", 0.0, "undecided")]))
     assert [line.name for line in forest.lines] == ["b", "c", "a"]
-    assert forest.title == "B is worse; a is better."
+    assert forest.title == "b is worse; a is better."
     assert forest.scope.startswith("Of 3 changes 1 is better; 1 is worse; 1 is undecided")
 
 
@@ -274,8 +274,12 @@ def test_the_words_that_are_shown_are_few_letters_and_tell_verdicts_apart():
 
 
 def test_a_name_of_several_things_takes_the_verb_of_several():
-    assert finding([PPL], [Line("four heads", [Entry(-3.0, verdict="better")])]) == "Four heads are better."
-    assert finding([PPL], [Line("half the loss", [Entry(3.0, verdict="worse")])]) == "Half the loss is worse."
+    assert finding([PPL], [Line("four heads", [Entry(-3.0, verdict="better")], "A-h4")]) == "Four heads are better."
+    assert finding([PPL], [Line("half the loss", [Entry(3.0, verdict="worse")], "half")]) == "Half the loss is worse."
+
+
+def test_a_name_that_a_user_typed_keeps_its_letters():
+    assert finding([PPL], [Line("qk_norm", [Entry(-3.0, verdict="better")])]) == "qk_norm is better."
 
 
 def test_where_nothing_is_tested_an_estimate_whose_interval_holds_zero_is_not_named():
