@@ -179,7 +179,8 @@ def test_a_title_is_whole_in_the_narrow_picture():
 
 
 def test_a_brief_title_names_fewer_changes():
-    lines = [Line(f"a change of the {part}", [Entry(9.0, 8.0, 10.0, "worse")], part) for part in ("width", "depth", "heads")]
+    parts, worse = ("width", "depth", "heads"), Entry(9.0, 8.0, 10.0, "worse")
+    lines = [Line(f"a change of the {part}", [worse], part) for part in parts]
     whole, brief = finding([PPL], lines), finding([PPL], lines, room=40)
     assert whole == "A change of the width, a change of the depth and a change of the heads are worse."
     assert brief == "A change of the width costs most."
