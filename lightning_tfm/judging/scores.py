@@ -155,8 +155,8 @@ def scores_of(
     if not places:
         raise UserError(f"{source}: no run has a number in {' or '.join(aim.name for aim in aims) or 'it'}")
     for aim in aims:
-        largest = max((abs(run.get(aim.name, 0.0)) for of in scores.runs.values() for run in of.values()), default=0.0)
-        if 0 < largest < TINY:
+        every = [run.get(aim.name, 0.0) for of in scores.runs.values() for run in of.values()]
+        if 0 < max((abs(x) for x in every if not math.isnan(x)), default=0.0) < TINY:
             raise UserError(f"{source}: every {aim.name} is below {TINY:g} and would read 0: take a smaller unit")
     for (name, metric), seeds in empty.items():
         scores.notes.append(f"{name}: seed {', '.join(in_order(seeds))} without {metric}; used as it is")

@@ -41,7 +41,10 @@ def trials_and_importances(search: Search, queue: Queue) -> tuple[list[Trial], l
 def trials_or_kept(
     search: Search, root: Path, say: Callable[[str], None], storage: str = ""
 ) -> tuple[list[Trial], list[Importance]]:
-    """As its storage has them now; a copy without one as trials.json has them, which `say` is told."""
+    """As its storage has them now; a copy without one as trials.json has them, which `say` is told.
+
+    Raises UserError where there is neither.
+    """
     folder = folder_of(root, search.name)
     try:
         return trials_and_importances(search, open_queue(root, search.name, storage, lambda text: None))

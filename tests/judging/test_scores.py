@@ -133,7 +133,7 @@ def test_more_lines_than_are_read_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["acc:lower", "acc:lower:log"])
 def test_scores_of_which_a_table_would_show_zeros_are_refused(tmp_path, text):
-    small = "base,1,-2e-{0}\nx,1,0\n" if text == "acc:lower" else "base,1,2e-{0}\nx,1,1e-{0}\n"
+    small = "base,1,nan\nbase,2,-2e-{0}\nx,1,0\n" if text == "acc:lower" else "base,1,2e-{0}\nx,1,1e-{0}\n"
     with pytest.raises(UserError, match="every acc is below 1e-14 and would read 0"):
         read_scores(written(tmp_path, HEAD + small.format(15)), [aim(text)])
     assert read_scores(written(tmp_path, HEAD + small.format(14)), [aim(text)]).of("base", "acc")
