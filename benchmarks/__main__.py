@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import apart, peers
+from benchmarks import peers
 
 RESULTS = Path(__file__).resolve().parent / "results"
 GAMES = {
@@ -38,14 +38,11 @@ def main() -> int:
     add("--runs", type=int, default=1000, help="in the folder of dashboard [1000]")
     add("--root", type=Path, default=peers.folder().parent / "benchmarks", help="folder for material")
     add("--out", type=Path, default=RESULTS, help="folder for results [benchmarks/results]")
-    add("--nice", type=int, default=-15, help="priority of our scheduling group, where allowed [-15]; 0: none")
     options = parser.parse_args()
     if options.game == "peers":
         peers.install(list(peers.PEERS))
         return 0
-    if options.nice:
-        apart.stand_apart(options.nice)
-    from benchmarks import games, queueing, watching  # after the priority is set: this imports torch
+    from benchmarks import games, queueing, watching  # torch takes long: `--help` and `peers` need none
 
     elsewhere = {"queue": queueing.queue, "dashboard": watching.dashboard}
     for name in GAMES if options.game == "all" else [options.game]:

@@ -8,7 +8,7 @@ fitted on the paper's other rows, a row left out at a time: from the rule's pred
 difference, and beside them zero and the logarithm of the parameter count. 90 % intervals are t's, from the residuals of
 the rows fitted on; p: squared errors against the parameter count's, paired over rows (Wilcoxon).
 meta-analysis: the studies of a family of texts (one corpus and folder) are held out together; each of their differences
-either is within mu ± t_(K - 2) sqrt(tau^2 + se^2 + v) of the others or is not, v of the difference that is held out.
+either is within mu ± t_(K_e - 2) sqrt(tau^2 + se^2 + v) of the others or is not, v of the difference that is held out.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def held_out(
                 continue
             effect = random_effects(others.estimate, others.se**2)
             for r in of[own].itertuples():
-                widths.append(half_width(effect["tau"] ** 2, effect["se"], len(others), r.se**2))
+                widths.append(half_width(effect["tau"] ** 2, effect["se"], effect["effective"], r.se**2))
                 inside.append(abs(r.estimate - effect["estimate"]) <= widths[-1])
                 tried.append(kind)
     return list(dict.fromkeys(tried)), inside, widths

@@ -6,9 +6,12 @@ Of a row y_k is the difference to base in study k, as the metric is tested, v_k 
 - tau^2 by Paule and Mandel (1982): sum w_k (y_k - mu)^2 = K - 1 with w_k = 1 / (v_k + tau^2), mu = sum w_k y_k /
   sum w_k; 0 if the sum is not larger at tau^2 = 0.
 - se^2 = max(1, q) / sum w_k, q = sum w_k (y_k - mu)^2 / (K - 1) (Hartung and Knapp 2001; never below the standard error
-  of a known variance: Röver, Knapp and Friede 2015). Interval and p with t of K - 1 degrees of freedom; p is corrected
-  over the rows of the metric by Benjamini and Hochberg.
-- An unseen corpus: mu ± t_(K - 2) sqrt(tau^2 + se^2) (Higgins, Thompson and Spiegelhalter 2009), from three studies on.
+  of a known variance: Röver, Knapp and Friede 2015). Interval and p with t of K_e - 1 degrees of freedom, K_e =
+  (sum w_k)^2 / sum w_k^2, Kish's (1965) effective number of studies: K where all weigh alike. With t of K - 1 up to a
+  quarter of studies without a difference held a false verdict where a few quiet corpora outweigh noisy ones
+  (benchmarks/results/corpora.txt). p is corrected over the rows of the metric by Benjamini and Hochberg.
+- An unseen corpus: mu ± t_(K_e - 2) sqrt(tau^2 + se^2) (with K: Higgins, Thompson and Spiegelhalter 2009), from three
+  studies on.
 - I^2 = max(0, (Q - (K - 1)) / Q), Q the sum above at tau^2 = 0 (Higgins and Thompson 2002): the share of the spread
   between studies that seeds do not explain.
 
@@ -53,6 +56,8 @@ from lightning_tfm.report.wording.verdict_words import Verdict
 
 LEAST = 3
 """studies of a row: with fewer nothing is said of an unseen corpus"""
+LEAST_DF = 0.1
+"""degrees of freedom that at least are left, at which no interval says anything and nothing is significant"""
 SCOPE = "over corpora: this scale"
 
 
@@ -74,18 +79,19 @@ def random_effects(y: Sequence[float], v: Sequence[float]) -> dict[str, float]:
     w_K = 1 / (v_K + tau2)
     mu = float((w_K * y_K).sum() / w_K.sum())
     se = math.sqrt(max(1.0, spread(tau2) / (K - 1)) / w_K.sum())
-    half = float(t_isf(ALPHA / 2, K - 1)) * se
-    wide = half_width(tau2, se, K)
+    K_e = float(w_K.sum() ** 2 / (w_K**2).sum())
+    df = max(K_e - 1, LEAST_DF)
+    half, wide = float(t_isf(ALPHA / 2, df)) * se, half_width(tau2, se, K_e)
     return {
-        **{"studies": K, "estimate": mu, "se": se, "lower": mu - half, "upper": mu + half},
-        **{"p": float(2 * t_sf(abs(mu) / se, K - 1)), "unseen lower": mu - wide, "unseen upper": mu + wide},
+        **{"studies": K, "effective": K_e, "estimate": mu, "se": se, "lower": mu - half, "upper": mu + half},
+        **{"p": float(2 * t_sf(abs(mu) / se, df)), "unseen lower": mu - wide, "unseen upper": mu + wide},
         **{"tau": math.sqrt(tau2), "I2": max(0.0, (Q - (K - 1)) / Q) if Q > 0 else 0.0},
     }
 
 
-def half_width(tau2: float, se: float, K: int, variance: float = 0.0) -> float:
+def half_width(tau2: float, se: float, K_e: float, variance: float = 0.0) -> float:
     """Of the 95 % interval for an unseen corpus, observed with an error of this variance."""
-    return float(t_isf(ALPHA / 2, K - 2)) * math.sqrt(tau2 + se**2 + variance)
+    return float(t_isf(ALPHA / 2, max(K_e - 2, LEAST_DF))) * math.sqrt(tau2 + se**2 + variance)
 
 
 def pooled_rows(lines: pd.DataFrame) -> pd.DataFrame:
@@ -168,12 +174,17 @@ def picture(made: pd.DataFrame, studies: Studies) -> Forest:
 
 
 def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]]) -> Entry:
-    estimate, low, high = (METRICS[metric].in_units(float(r[key])) for key in ("estimate", "lower", "upper"))
     unseen = r["unseen lower"], r["unseen upper"]
-    low_unseen, high_unseen = (METRICS[metric].in_units(float(x)) for x in unseen)
-    outer = (low_unseen, high_unseen) if informative(metric, *unseen) else None
+    (low, high), outer = _drawn(metric, r["lower"], r["upper"]) or (None, None), _drawn(metric, *unseen)
     tip = [f"an unseen corpus, 95 %{', in %' * METRICS[metric].log}: {interval(metric, *unseen)}"]
+    estimate = METRICS[metric].in_units(float(r["estimate"]))
     return Entry(estimate, low, high, r["word"], dots=dots, outer=outer, tip=tip)
+
+
+def _drawn(metric: str, low: float, high: float) -> tuple[float, float] | None:
+    """An interval in the metric's units, None where it says nothing."""
+    of = METRICS[metric]
+    return (of.in_units(float(low)), of.in_units(float(high))) if informative(metric, low, high) else None
 
 
 def _absences(studies: Studies, pooled: Sequence[str]) -> Iterator[str]:
@@ -219,9 +230,9 @@ def _notes(
     """What the numbers mean."""
     yield (
         f"verdicts are {SCOPE}; they take {', '.join(studies)} for a sample of corpora: difference and "
-        "its interval are of the mean over corpora (Paule-Mandel, Hartung-Knapp), p is corrected over the rows by "
-        "Benjamini and Hochberg; unseen corpus: where the difference on another one would lie; I²: share of the spread "
-        "between studies that seeds do not explain"
+        "its interval are of the mean over corpora (Paule-Mandel, Hartung-Knapp; degrees of freedom by the studies' "
+        "weights), p is corrected over the rows by Benjamini and Hochberg; unseen corpus: where the difference on "
+        "another one would lie; I²: share of the spread between studies that seeds do not explain"
     )
     alike = [of for of in families.values() if len(of) > 1]
     yield from (

@@ -218,20 +218,29 @@ def test_every_number_by_brute_force(seed):
     assert found["estimate"] == pytest.approx(fitted.convert().coef[0], abs=1e-5)
     se = math.sqrt(max(1.0, Q[i] / (K - 1)) / w[i].sum())
     assert found["se"] == pytest.approx(se, rel=1e-4)
+    K_e = w[i].sum() ** 2 / (w[i] ** 2).sum()
+    assert found["effective"] == pytest.approx(K_e, rel=1e-3) and 1 < K_e <= K
     assert (found["lower"], found["upper"]) == pytest.approx(
-        stats.t.interval(0.95, K - 1, mu[i], se), rel=1e-3, abs=1e-5
+        stats.t.interval(0.95, K_e - 1, mu[i], se), rel=3e-3, abs=1e-5
     )
     error = math.sqrt(grid[i] + se**2)
     assert (found["unseen lower"], found["unseen upper"]) == pytest.approx(
-        stats.t.interval(0.95, K - 2, mu[i], error), rel=1e-3, abs=1e-5
+        stats.t.interval(0.95, max(K_e - 2, 0.1), mu[i], error), rel=1e-2, abs=1e-5
     )
-    assert found["p"] == pytest.approx(2 * stats.t.sf(abs(mu[i]) / se, K - 1), rel=1e-3)
+    assert found["p"] == pytest.approx(2 * stats.t.sf(abs(mu[i]) / se, K_e - 1), rel=1e-3)
 
 
 def test_alike_studies_have_no_spread_and_never_less_error_than_their_own():
     found = random_effects([0.1, 0.1, 0.1], [0.01, 0.01, 0.01])
-    assert (found["tau"], found["I2"]) == (0.0, 0.0)
+    assert (found["tau"], found["I2"], found["effective"]) == (0.0, 0.0, pytest.approx(3))
     assert found["se"] == pytest.approx(math.sqrt(0.01 / 3)), "q is 0 here: without its floor nothing would be left"
+
+
+def test_a_study_that_outweighs_all_others_decides_nothing():
+    """Beside one that is known exactly two noisy ones were p = 1e-6, with the degrees of freedom of three."""
+    found = random_effects([0.1, 0.11, 0.12], [1e-8, 1.0, 1.0])
+    assert found["effective"] == pytest.approx(1, abs=1e-6) and found["p"] > 0.05
+    assert found["upper"] > 1e6 and math.isfinite(found["upper"])
 
 
 def test_an_unseen_corpus_lies_in_its_interval_as_often_as_it_says():
