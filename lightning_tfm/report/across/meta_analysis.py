@@ -8,7 +8,7 @@ Of a row y_k is the difference to base in study k, as the metric is tested, v_k 
 - se^2 = max(1, q) / sum w_k, q = sum w_k (y_k - mu)^2 / (K - 1) (Hartung and Knapp 2001; never below the standard error
   of a known variance: Röver, Knapp and Friede 2015). Interval and p with t of K_e - 1 degrees of freedom, K_e =
   (sum w_k)^2 / sum w_k^2, Kish's (1965) effective number of studies: K where all weigh alike. With t of K - 1 up to a
-  quarter of studies without a difference held a false verdict where a few quiet corpora outweigh noisy ones
+  third of studies without a difference held a false verdict where a few quiet corpora outweigh noisy ones
   (benchmarks/results/corpora.txt). p is corrected over the rows of the metric by Benjamini and Hochberg.
 - An unseen corpus: mu ± t_(K_e - 2) sqrt(tau^2 + se^2) (with K: Higgins, Thompson and Spiegelhalter 2009), from three
   studies on.
@@ -21,6 +21,7 @@ otherwise) are not an independent sample of corpora; within the pool each counts
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -152,7 +153,7 @@ def meta_analysis(reports: Sequence[Report], kinds: Mapping[str, str] | None = N
 
 
 def picture(made: pd.DataFrame, studies: Studies) -> Forest:
-    """Corpora as dots, their mean with its interval, and around it the interval for an unseen corpus."""
+    """Corpora as dots, their mean, its interval, around it the interval for an unseen corpus; the paper's beside."""
     metric, names = studies.deciding, list(studies.reports)
     of = METRICS[metric]
     own = studies.lines[(studies.lines.metric == metric) & (studies.lines.se > 0)]
@@ -161,16 +162,26 @@ def picture(made: pd.DataFrame, studies: Studies) -> Forest:
     for r in order.to_dict("records"):
         by_study = own[own.row == r["row"]]
         dots = [(study, of.in_units(float(x))) for study, x in zip(by_study.study, by_study.estimate, strict=True)]
-        lines.append(studies.line(r["row"], [_entry(r, metric, dots)]))
+        entry = replace(_entry(r, metric, dots), published=_paper(studies, r["row"], metric))
+        lines.append(studies.line(r["row"], [entry]))
     return Forest(
         finding([axis_of(of)], lines, lead=f"on average over {len(names)} corpora "),
         f"{tally(lines, '', '')} One scale; {', '.join(names)} are taken for a sample of corpora.",
         [axis_of(of)],
         lines,
+        published="the paper" * any(e and e.published is not None for line in lines for e in line.entries),
         here="mean over corpora",
         dots="a corpus",
         outer="95 % of unseen corpora",
     )
+
+
+def _paper(studies: Studies, row: str, metric: str) -> float | None:
+    """The paper's own difference in the metric's units, of a row that it has in that metric."""
+    rows = (studies.row_in(study, row) for study in studies.reports)
+    differences = (of and of.metric(metric).difference for of in rows)
+    papers = [d.paper if d.paper_percent is None else d.paper_percent for d in differences if d]
+    return next((x for x in papers if x is not None), None)
 
 
 def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]]) -> Entry:
