@@ -172,7 +172,7 @@ class Forest:
                 spans.append((entry.published, entry.published))
         spans.sort(key=lambda span: max(abs(span[0]), abs(span[1])))
         whole = _around(spans)
-        for k in range(1, min(max(1, round(SHARE * len(self.lines))), len(spans) - 2) + 1):
+        for k in range(1, min(max(1, round(SHARE * len(self.lines))), len(self.lines) - 2) + 1):
             inner = _around(spans[:-k])
             if inner[1] - inner[0] < (whole[1] - whole[0]) / SHORTER:
                 return inner
