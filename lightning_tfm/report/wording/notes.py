@@ -107,10 +107,11 @@ def scale_notes(report: Summary) -> list[str]:
 
 
 def common_notes(report: Summary) -> list[str]:
-    """Of every format: scores that are left out, and which rows are hidden, and what of them counts."""
+    """Of every format: a missing base, scores that are left out, which rows are hidden, and what of them counts."""
     hidden = ", ".join(row.name for row in report.hidden or [])
     rows = [f"{plural(len(report.hidden or []), 'row')} hidden ({hidden}): in every correction"]
-    return outdated_notes(report) + rows * bool(hidden)
+    alone = ["none of the rows is base: no differences; --reference ROW names another row to compare with"]
+    return alone * (report.against is None) + outdated_notes(report) + rows * bool(hidden)
 
 
 def outdated_notes(report: Summary) -> list[str]:

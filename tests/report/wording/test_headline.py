@@ -167,9 +167,12 @@ def test_a_sweep_ends_with_differences_and_verdicts(generator, capsys):
 def test_more_seeds_are_no_remedy_where_base_is_missing(generator):
     made = generator(["A-h1", "A-h4"], [7])
     made.write_all()
-    assert to_words(make("made", made.root).summary, 100).splitlines() == [
-        "No row of this study is base, so nothing is compared."
-    ]
+    report = make("made", made.root)
+    assert to_words(report.summary, 100).splitlines() == ["No row of this study is base, so nothing is compared."]
+    for kind in ("text", "markdown"):
+        printed = " ".join(report.render(kind).split())
+        assert "none of the rows is base: no differences; " in printed and "reference ROW names another row" in printed
+    assert "is base: no" not in make("made", made.root, reference="A-h1").render("text")
 
 
 def test_a_seed_that_is_far_above_in_many_rows_is_said_once():
