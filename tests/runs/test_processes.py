@@ -1,5 +1,6 @@
 """Processes that we fork, ranks of one run, and torchrun: one common end, nothing left behind."""
 
+import gc
 import json
 import os
 import signal
@@ -91,6 +92,29 @@ def test_what_was_held_back_before_stays_held_back() -> None:
     with block_signals():
         assert exit_code(fork(lambda: 0)) == 0
         assert set(STOP_SIGNALS) <= set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+def test_a_child_collects_no_garbage_of_its_parent() -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            ended_in.append(os.getpid())
+
+    def body() -> int:
+        gc.collect()
+        return len(ended_in)
+
+    ended_in: list[int] = []
+    gc.disable()
+    try:
+        Ring()
+        assert exit_code(fork(body)) == 0
+    finally:
+        gc.enable()
+    gc.collect()
+    assert ended_in == [os.getpid()]
 
 
 def test_a_child_dies_with_its_parent(tmp_path: Path, forks) -> None:

@@ -1,6 +1,7 @@
 """Well-behaved processes: fork, die with the parent, leave no zombie, stop cleanly."""
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -77,6 +78,7 @@ def fork(body: Callable[[], int]) -> int:
 
 def _end_with(body: Callable[[], int], parent: int) -> NoReturn:
     code = EXIT_CODES["failed"]
+    gc.freeze()  # finalizers of the parent's garbage would act on threads that no fork copies
     try:
         try:
             die_with_parent(parent)
