@@ -7,7 +7,6 @@ deviation of a corpus is drawn log-uniformly, the loudest up to so many times th
 corpus, normal around 0, in standard deviations of base on our miniature. The code that decides is the command's own.
 """
 
-import argparse
 from datetime import date
 from itertools import product
 
@@ -18,10 +17,10 @@ from lightning_tfm.report.across.meta_analysis import random_effects
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, t_sf
 
-ROWS = 19
+ROWS, N = 19, 500
 
 
-def corpora(K: int, n: int, kind: str, times: int, tau: int, N: int) -> dict[str, np.ndarray]:
+def corpora(K: int, n: int, kind: str, times: int, tau: int) -> dict[str, np.ndarray]:
     """Of N studies: whether any row has a false verdict, and the share of rows whose intervals miss, [N] each."""
     table = miniature_sds()
     rng, spread = np.random.default_rng([K, n, KINDS.index(kind), times, tau]), tau * table[0, 0]
@@ -43,17 +42,14 @@ def corpora(K: int, n: int, kind: str, times: int, tau: int, N: int) -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=500)
-    N = parser.parse_args().studies
-    print(f"benchmarks/corpora.py --studies {N}; {date.today()}, numpy {np.__version__}")
+    print(f"benchmarks/corpora.py; {date.today()}, numpy {np.__version__}")
     head(
         f"% of {N} studies with a false verdict on any row (Benjamini and Hochberg), with K_e corpora in the degrees "
         "of freedom as the command has them, and with K; % of rows whose interval misses the mean, and one more corpus."
     )
     print("K  n  noise       quiet  tau    false   with K    mean  unseen")
     for K, n, kind, times, tau in product((3, 4, 6), (3, 5), ("measured", "plateau", "correlated"), (1, 3, 30), (1, 3)):
-        of = corpora(K, n, kind, times, tau, N)
+        of = corpora(K, n, kind, times, tau)
         missed = "".join(f"{100 * of[key].mean():8.1f}" for key in ("mean", "unseen"))
         print(f"{K}  {n}  {kind:10} {times:6} {tau:4}   {rate(of['p'])}   {rate(of['with K'])}{missed}", flush=True)
 
