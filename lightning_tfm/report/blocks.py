@@ -24,6 +24,8 @@ class Column:
     """it holds words, aligned to the left; numbers are aligned to the right"""
     lines: str = ""
     """its head in lines, where columns are narrow; empty: `head`"""
+    slim: bool = False
+    """its cells are short: on a phone it takes less room than others"""
     latex: str | None = None
     """its head in LaTeX; None: `head`"""
     kind: str = ""

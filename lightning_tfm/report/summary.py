@@ -112,6 +112,11 @@ class Difference:
         """As it is printed: perplexity in percent."""
         return self.percent or self
 
+    @property
+    def paper_in_print(self) -> float | None:
+        """The paper's, in the unit of `in_print`."""
+        return self.paper if self.paper_percent is None else self.paper_percent
+
 
 @dataclass(frozen=True)
 class Scores:

@@ -225,7 +225,8 @@ def runs_of(report: Report, row: str = "") -> frozenset[str]:
     return frozenset(cell.record.training_hash[:16] for cell in filled if not row or cell.row in names)
 
 
-ROW, P, VERDICT = Column("row", words=True), Column("p (BH)", lines="p\n(BH)"), Column("verdict", words=True)
+ROW, VERDICT = Column("row", words=True), Column("verdict", words=True)
+P = Column("p (BH)", lines="p\n(BH)", slim=True)
 DIFFERENCE = Column("difference", lines="differ-\nence")
 NO_INFORMATION = "no information"
 TIMES, POINTS = 10, 100

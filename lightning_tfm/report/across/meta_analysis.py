@@ -21,7 +21,6 @@ otherwise) are not an independent sample of corpora; within the pool each counts
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -158,18 +157,18 @@ def picture(made: pd.DataFrame, studies: Studies) -> Forest:
     of = METRICS[metric]
     own = studies.lines[(studies.lines.metric == metric) & (studies.lines.se > 0)]
     order = made[made.metric == metric].sort_values("estimate", ascending=not of.lower_is_better, kind="stable")
-    lines = []
+    lines, papers = [], []
     for r in order.to_dict("records"):
         by_study = own[own.row == r["row"]]
         dots = [(study, of.in_units(float(x))) for study, x in zip(by_study.study, by_study.estimate, strict=True)]
-        entry = replace(_entry(r, metric, dots), published=_paper(studies, r["row"], metric))
-        lines.append(studies.line(r["row"], [entry]))
+        papers.append(_paper(studies, r["row"], metric))
+        lines.append(studies.line(r["row"], [_entry(r, metric, dots, papers[-1])]))
     return Forest(
         finding([axis_of(of)], lines, lead=f"on average over {len(names)} corpora "),
         f"{tally(lines, '', '')} One scale; {', '.join(names)} are taken for a sample of corpora.",
         [axis_of(of)],
         lines,
-        published="the paper" * any(e and e.published is not None for line in lines for e in line.entries),
+        published="the paper" * any(paper is not None for paper in papers),
         here="mean over corpora",
         dots="a corpus",
         outer="95 % of unseen corpora",
@@ -180,16 +179,15 @@ def _paper(studies: Studies, row: str, metric: str) -> float | None:
     """The paper's own difference in the metric's units, of a row that it has in that metric."""
     rows = (studies.row_in(study, row) for study in studies.reports)
     differences = (of and of.metric(metric).difference for of in rows)
-    papers = [d.paper if d.paper_percent is None else d.paper_percent for d in differences if d]
-    return next((x for x in papers if x is not None), None)
+    return next((d.paper_in_print for d in differences if d and d.paper_in_print is not None), None)
 
 
-def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]]) -> Entry:
+def _entry(r: Mapping[str, Any], metric: str, dots: Sequence[tuple[str, float]], paper: float | None) -> Entry:
     unseen = r["unseen lower"], r["unseen upper"]
     (low, high), outer = _drawn(metric, r["lower"], r["upper"]) or (None, None), _drawn(metric, *unseen)
     tip = [f"an unseen corpus, 95 %{', in %' * METRICS[metric].log}: {interval(metric, *unseen)}"]
     estimate = METRICS[metric].in_units(float(r["estimate"]))
-    return Entry(estimate, low, high, r["word"], dots=dots, outer=outer, tip=tip)
+    return Entry(estimate, low, high, r["word"], published=paper, dots=dots, outer=outer, tip=tip)
 
 
 def _drawn(metric: str, low: float, high: float) -> tuple[float, float] | None:

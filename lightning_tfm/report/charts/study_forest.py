@@ -77,9 +77,8 @@ def _entry(row: SummaryRow, to: SummaryRow, metric: Metric) -> Entry | None:
         )
         return Entry(shown(ours.mean), published=paper, by_seed=by_seed)
     of = d.in_print
-    paper = d.paper if d.paper_percent is None else d.paper_percent
     estimate = shown(ours.mean) if of.estimate is None else of.estimate
-    return Entry(estimate, of.lower, of.upper, d.verdict, d.beside, paper, by_seed)
+    return Entry(estimate, of.lower, of.upper, d.verdict, d.beside, d.paper_in_print, by_seed)
 
 
 def _place(line: Line, lower_is_better: bool) -> tuple[bool, float]:

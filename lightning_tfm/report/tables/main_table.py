@@ -256,7 +256,7 @@ def _own_cell(metric: Metric, d: Difference, row: SummaryRow) -> Cell:
 
 
 def _paper_cell(metric: Metric, d: Difference, row: SummaryRow) -> Cell:
-    paper = d.paper if d.paper_percent is None else d.paper_percent
+    paper = d.paper_in_print
     clear = "" if d.paper_is_clear is None or d.paper_is_clear else "within the noise of single runs"
     return Cell() if paper is None else Cell(signed(paper, metric.brief), value=paper, title=clear)
 
