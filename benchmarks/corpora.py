@@ -7,11 +7,11 @@ deviation of a corpus is drawn log-uniformly, the loudest up to so many times th
 corpus, normal around 0, in standard deviations of base on our miniature. The code that decides is the command's own.
 """
 
-from datetime import date
 from itertools import product
 
 import numpy as np
 
+from benchmarks.machine import of_today
 from benchmarks.verdicts import KINDS, comparisons, head, miniature_sds, rate, studies
 from lightning_tfm.report.across.meta_analysis import random_effects
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
@@ -42,7 +42,7 @@ def corpora(K: int, n: int, kind: str, times: int, tau: int) -> dict[str, np.nda
 
 
 def main() -> None:
-    print(f"benchmarks/corpora.py; {date.today()}, numpy {np.__version__}")
+    print(f"benchmarks/corpora.py; {of_today()}")
     head(
         f"% of {N} studies with a false verdict on any row (Benjamini and Hochberg), with K_e corpora in the degrees "
         "of freedom as the command has them, and with K; % of rows whose interval misses the mean, and one more corpus."

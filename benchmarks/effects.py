@@ -1,6 +1,6 @@
 """How often effects of fields and comparisons of studies are false: simulated studies in which nothing has an effect.
 
-    python benchmarks/effects.py > benchmarks/results/effects.txt        (some minutes on one thread)
+    python -m benchmarks.effects > benchmarks/results/effects.txt        (some minutes on one thread)
 
 Effects: all combinations of some fields, five seeds each; a family (main effects, or interactions, of one metric) is
 false where any of its p, by analyses/factors.py, is below 5 %. Comparisons: two studies of base and 19 or 5
@@ -15,12 +15,10 @@ first 3     the reference combination, or base, three times as noisy as the othe
 import argparse
 import itertools
 import math
-import platform
-from datetime import date
 
 import numpy as np
-import scipy
 
+from benchmarks.machine import of_today
 from lightning_tfm.report.across.comparison import difference_of
 from lightning_tfm.report.analyses import factors
 from lightning_tfm.report.analyses.factors import Effect
@@ -78,8 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=1000)
     N = parser.parse_args().studies
-    versions = f"python {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}"
-    print(f"benchmarks/effects.py --studies {N}, seed {SEED}; {date.today()}; {versions}; one thread\n")
+    print(f"benchmarks/effects.py --studies {N}, seed {SEED}; {of_today()}\n")
     error = 196 * math.sqrt(ALPHA * (1 - ALPHA) / N)
     print(f"Families of {N} studies of {SEEDS} seeds with any false p, % (5 is known within ± {error:.1f})\n")
     print("noise          levels 2, 2   2, 2, 2      3, 3        4, 2     comparison of 19 rows   5 rows")

@@ -17,9 +17,6 @@ from benchmarks import machine, material, peers, report
 from benchmarks.contest import ROOT, Entry, Player, play, rows
 from lightning_tfm.data.prepare import prepare
 
-YARDSTICK = 10
-"""products in one turn of the yardstick"""
-
 
 def _chosen(entries: list[Entry], options: Namespace) -> list[Entry]:
     names = set(options.only.split(",")) if options.only else {entry.name for entry in entries}

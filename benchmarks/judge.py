@@ -1,24 +1,22 @@
 """How often `judge` is wrong: simulated studies without a difference, looked at once or at declared numbers of seeds,
 and streams of candidates at its gate.
 
-    python benchmarks/judge.py studies > benchmarks/results/judge.txt
-    python benchmarks/judge.py looks --seed 3 > benchmarks/results/judge-looks.txt
-    python benchmarks/judge.py streams > benchmarks/results/judge-gate.txt     (minutes, on one thread)
-    python benchmarks/judge.py streams --seed 2 > benchmarks/results/judge-gate-fresh.txt
+    python -m benchmarks.judge studies > benchmarks/results/judge.txt
+    python -m benchmarks.judge looks --seed 3 > benchmarks/results/judge-looks.txt
+    python -m benchmarks.judge streams > benchmarks/results/judge-gate.txt     (minutes, on one thread)
+    python -m benchmarks.judge streams --seed 2 > benchmarks/results/judge-gate-fresh.txt
 
 The rule is docs/judge-method.md, frozen before the published numbers were drawn; the code that decides is the
 package's, over many studies at once. `--seed` gives other numbers.
 """
 
 import argparse
-import platform
 from collections.abc import Iterator, Sequence
-from datetime import date
 
 import numpy as np
-import scipy
-from scipy.special import betaincinv
 
+from benchmarks.machine import of_today
+from benchmarks.verdicts import bound
 from lightning_tfm.judging.gate import CANDIDATES, level_shares
 from lightning_tfm.report.stats import base_alone
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
@@ -68,12 +66,6 @@ def judged_false(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray((benjamini_hochberg(d.p) < ALPHA).any(-1)), two | shifted
 
 
-def exact(k: int, N: int) -> tuple[float, float]:
-    """95 % interval of a rate (Clopper and Pearson 1934)."""
-    low = betaincinv(k, N - k + 1, 0.025) if k else 0.0
-    return float(low), float(betaincinv(k + 1, N - k, 0.975)) if k < N else 1.0
-
-
 def studies(seed: int) -> Iterator[str]:
     yield f"{STUDIES} studies per cell without any difference; false: any row better or worse, in %"
     yield "warned: base is said to stand apart; of false: the same, of the studies with a false row"
@@ -85,11 +77,11 @@ def studies(seed: int) -> Iterator[str]:
             for n in SEEDS:
                 rng = np.random.Generator(np.random.Philox([seed, k, rows, n]))
                 false, warned = judged_false(runs(rng, kind, STUDIES, rows, n))
-                low, high = exact(int(false.sum()), STUDIES)
+                low, high = bound(false)
                 of_false = f"{100 * warned[false].mean():8.0f}" if false.any() else "       –"
                 mark = " above 5" if low > ALPHA else ""
                 over += [kind] * bool(mark)
-                least = exact(int(warned.sum()), STUDIES)[0]
+                least = bound(warned)[0]
                 often = " often" if kind in UNIMODAL and least > 0.05 else ""
                 line = f"{kind:20} {rows:4} {n:5}   {100 * false.mean():5.1f} [{100 * low:4.1f}, {100 * high:4.1f}]"
                 yield f"{line}{mark:9} {100 * warned.mean():5.1f}{often} {of_false}"
@@ -119,7 +111,7 @@ def look_rates(seed: int) -> Iterator[str]:
                 rng = np.random.Generator(np.random.Philox([seed, 100 + k, rows, len(looks)]))
                 at_look = judged_false_at(runs(rng, kind, STUDIES, rows, looks[-1]), looks)
                 false = at_look.any(0)
-                low, high = exact(int(false.sum()), STUDIES)
+                low, high = bound(false)
                 over += [kind] * (low > ALPHA)
                 line = f"{kind:20} {rows:4} {','.join(map(str, looks)):12} {100 * false.mean():5.1f}"
                 mark = " above 5" if low > ALPHA else ""
@@ -171,7 +163,7 @@ def streams(seed: int, N: int) -> Iterator[str]:
             numbers = (
                 f"{true.mean():9.3f} {false.mean():10.3f} {100 * (false > 0).mean():6.1f} {100 * share.mean():6.2f}"
             )
-            low, high = exact(int((false > 0).sum()), N)
+            low, high = bound(false > 0)
             yield f"{kind:13} {effect:6.0f} {policy:10} {numbers}   any in [{100 * low:.1f}, {100 * high:.1f}]"
 
 
@@ -184,10 +176,9 @@ def main() -> None:
     made = {"studies": studies, "looks": look_rates, "streams": lambda seed: streams(seed, options.streams)}
     for line in made[options.what](options.seed):
         print(line, flush=True)
-    command = f"python benchmarks/judge.py {options.what} --seed {options.seed}"
+    command = f"python -m benchmarks.judge {options.what} --seed {options.seed}"
     more = f" --streams {options.streams}" if options.what == "streams" else ""
-    versions = f"Python {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}"
-    print(f"\n{date.today()}, {platform.machine()}, {versions}\n{command}{more}")
+    print(f"\n{of_today()}\n{command}{more}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,11 @@
 import os
 import platform
 from dataclasses import asdict
+from datetime import date
 from typing import Any
+
+import numpy as np
+import scipy
 
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
 
@@ -22,3 +26,9 @@ def facts(threads: int) -> dict[str, Any]:
         "versions": versions(),
         "git": git and asdict(git),
     }
+
+
+def of_today() -> str:
+    """When and with what, for the head of a simulation's text."""
+    versions = f"python {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}"
+    return f"{date.today()}; {versions}; {platform.machine()}, one thread"

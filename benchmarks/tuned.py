@@ -1,7 +1,7 @@
 """How often a tuned study is wrong: A/A studies whose rows choose their rate at n_t tuning seeds (row_tuning.py).
 
-    python benchmarks/tuned.py > benchmarks/results/tuned.txt        (some minutes on one thread)
-    python benchmarks/tuned.py --seed 2611 --studies 300 > benchmarks/results/tuned-fresh.txt
+    python -m benchmarks.tuned > benchmarks/results/tuned.txt        (some minutes on one thread)
+    python -m benchmarks.tuned --seed 2611 --studies 300 > benchmarks/results/tuned-fresh.txt
 
 A study: base and R rows without a difference, V rates an octave apart, whose log PPL is c (log2 rate - x)^2 in
 standard deviations of one training; n reported seeds. Measured on base of the miniature: c = 3.6, x = 0.2 (three
@@ -11,14 +11,12 @@ by Benjamini and Hochberg.
 """
 
 import argparse
-import platform
 from dataclasses import dataclass
-from datetime import date
 
 import numpy as np
-import scipy
 from scipy import stats
 
+from benchmarks.machine import of_today
 from lightning_tfm.report.analyses import row_tuning
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, SentenceNoise, compare, prior_df
@@ -81,10 +79,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args()
     N, seed = options.studies, options.seed
-    print(
-        f"benchmarks/tuned.py --studies {N}, seed {seed}; {date.today()}; python {platform.python_version()}, ", end=""
-    )
-    print(f"numpy {np.__version__}, scipy {scipy.__version__}; {platform.machine()}, one thread")
+    print(f"benchmarks/tuned.py --studies {N}, seed {seed}; {of_today()}")
     error = 196 * np.sqrt(ALPHA * (1 - ALPHA) / N)
     print(
         f"\nStudies of {N} with any false row, % (5 is known within ± {error:.1f}); width: over half-widths without\n"

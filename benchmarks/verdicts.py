@@ -1,6 +1,6 @@
 """How often the report is wrong: simulated studies without a difference, with planted ones, and with the paper's.
 
-    python benchmarks/verdicts.py > benchmarks/results/verdicts.txt        (some minutes on one thread)
+    python -m benchmarks.verdicts > benchmarks/results/verdicts.txt        (some minutes on one thread)
 
 A study: base and 19 rows (the paper's, by name) or 5 (A-h1, A-h32, B-dk16, B-dk32, D-Pdrop0.0), log PPL and BLEU, n
 seeds, S sentences. The standard deviation of base is that of our miniature (experiments/results/miniature/table.json).
@@ -26,17 +26,15 @@ decides is the report's own; `--seeds auto` closes rows as the report does.
 import argparse
 import json
 import math
-import platform
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 
 import numpy as np
-import scipy
 from scipy import stats
 
+from benchmarks.machine import of_today
 from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report.sequential import HOPELESS
 from lightning_tfm.report.stats import statistics as ours
@@ -455,8 +453,7 @@ def main() -> None:
     N, table = options.studies, miniature_sds()
     if options.references:
         return references(N, table)
-    print(f"benchmarks/verdicts.py --studies {N}; {date.today()}; python {platform.python_version()}, ", end="")
-    print(f"numpy {np.__version__}, scipy {scipy.__version__}; {platform.machine()}, one thread")
+    print(f"benchmarks/verdicts.py --studies {N}; {of_today()}")
     if options.plateaus:
         return plateau_studies(N, table)
     if options.null:

@@ -1,6 +1,6 @@
 """How often each verdict word is true: simulated studies whose true differences, and the paper's, are known.
 
-    python benchmarks/words.py > benchmarks/results/words.txt        (some minutes on one thread)
+    python -m benchmarks.words > benchmarks/results/words.txt        (some minutes on one thread)
 
 A study is one of benchmarks/verdicts.py: 19 rows beside base, both metrics, noise as named. Our true differences are
 the paper's x scale x exp(0.4 z); of 30 % of the rows they are drawn anew, as large but as they like. What the paper
@@ -22,14 +22,12 @@ printed factor is than the true one, by chance and by having been found.
 """
 
 import argparse
-import platform
 from collections import Counter
 from dataclasses import dataclass
-from datetime import date
 
 import numpy as np
-import scipy
 
+from benchmarks.machine import of_today
 from benchmarks.verdicts import FULL, SETTINGS, chunks, comparisons, miniature_sds, paper_effects, true_effects
 from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report.stats.evidence import Evidence, significance_fields
@@ -144,8 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=500)
     N, table = parser.parse_args().studies, miniature_sds()
-    print(f"benchmarks/words.py --studies {N}; {date.today()}; python {platform.python_version()}, ", end="")
-    print(f"numpy {np.__version__}, scipy {scipy.__version__}; seeds 24 and 25; one thread")
+    print(f"benchmarks/words.py --studies {N}, seeds 24 and 25; {of_today()}")
     for name, *setting in SETTINGS:
         show(name, N, setting[0], simulate(N, *setting, table))
     print("\nBias of d / P among the rows found: 19 rows, ten of which differ by 2 standard deviations")

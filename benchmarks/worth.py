@@ -1,6 +1,6 @@
 """How often the 95 % interval of a compute multiplier holds the truth (report/analyses/compute_multiplier.py).
 
-    nice -n 19 python benchmarks/worth.py > benchmarks/results/worth.txt        (two minutes on one thread)
+    nice -n 19 python -m benchmarks.worth > benchmarks/results/worth.txt        (two minutes on one thread)
 
 A row that is m times as fast as base stands at step t where base stands at m t, so that its multiplier is m exactly, at
 every perplexity. Base's true curve runs through the mean curve of a committed study (the miniature's base, five seeds;
@@ -15,13 +15,11 @@ where m lies beyond it; the median of upper / lower.
 
 import argparse
 import math
-import platform
-from datetime import date
 
 import numpy as np
-import scipy
 from scipy.interpolate import PchipInterpolator
 
+from benchmarks.machine import of_today
 from lightning_tfm.report.analyses.compute_multiplier import MeanCurve, multiplier
 from lightning_tfm.report.stats import statistics
 
@@ -81,9 +79,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=400, help="of each line [400]")
     count = parser.parse_args().studies
-    print(f"Coverage of the 95 % interval of the compute multiplier in steps (benchmarks/worth.py, {date.today()})")
-    versions = f"numpy {np.__version__}, scipy {scipy.__version__}, Python {platform.python_version()}"
-    print(f"seed {SEED}, {count} studies of {ROWS - 1} rows a line; {versions}\n")
+    print("Coverage of the 95 % interval of the compute multiplier in steps (benchmarks/worth.py)")
+    print(f"seed {SEED}, {count} studies of {ROWS - 1} rows a line; {of_today()}\n")
     heads = "".join(f"{f'm = {m:g}':>22}" for m in TRUE)
     print(f"{'seeds  noise   rows      kept':30}{heads}")
     rng = np.random.default_rng(SEED)
