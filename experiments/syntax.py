@@ -24,16 +24,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from scipy.spatial.distance import pdist
 from torch import Tensor
 
 import lightning_tfm as lt
 from lightning_tfm.config import Data
 from lightning_tfm.data.batch import Batch
-from lightning_tfm.data.builtin import HELD_OUT, SPLITS, Builtin, Grammar, Phrase
+from lightning_tfm.data.builtin import GENDERS, HELD_OUT, PLURAL, Builtin, Grammar, Phrase
 from lightning_tfm.data.lexicon import Draw, Lexicon
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.token_store import Split
-from lightning_tfm.data.treebank import WORD, Tree, pair
+from lightning_tfm.data.treebank import LEAVES, Tree, pair
 from lightning_tfm.data.trees import BuiltinTrees, Treebank
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
@@ -54,8 +55,6 @@ NAMES = {"parent": "the parent", "head": "the phrase head", "aligned": "the alig
 
 Chosen = dict[tuple[str, int], list[np.ndarray]]
 """(kind, layer) -> of each sentence the word that each head chooses, [head, word]"""
-
-
 Gold = dict[tuple[str, str], list[int]]
 """of TASKS: the number of a word, from 0, or NONE, of each source word (encoder) or target word. Spaces part words"""
 
@@ -71,13 +70,11 @@ def _words(words: Sequence[str]) -> list[Any]:
     return [word if isinstance(word, Word) else Word(word) for word in words]
 
 
-def _attach(words: Sequence[Word], parent: Word | None, head: Word | None) -> None:
+def _attach(words: Sequence[Word], parent: Word, head: Word) -> None:
     """Those that belong nowhere yet."""
     for word in words:
         if word is not parent:
-            word.parent = word.parent or parent
-        if word is not head:
-            word.head = word.head or head
+            word.parent, word.head = word.parent or parent, word.head or head
 
 
 class Traced(Grammar):
@@ -88,8 +85,10 @@ class Traced(Grammar):
         self._verbs = {verb.source + ending for verb in lexicon.verbs for ending in ("", "ed")}
         self._adjectives = {adjective.source for adjective in lexicon.adjectives}
         self._nouns = {noun.source for noun in lexicon.nouns}
-        self._known = dict((target, source) for source, target in (*lexicon.prepositions, *lexicon.times))
-        self._opens = {"to", *(source for source, _ in lexicon.prepositions)}
+        self._source = {target: source for source, target in (*lexicon.prepositions, *lexicon.times, ("no", "nit"))}
+        for vowel in GENDERS + PLURAL:
+            self._source |= {f"w{vowel}r": "va", f"h{vowel}": "il", f"h{vowel}n": "lo"}
+        self._opens = {"to", "de", *(source for source, _ in lexicon.prepositions)}
         self._clauses: list[tuple[list[Word], list[Word], Word]] = []
 
     def draw_gold(self) -> tuple[str, str, Gold]:
@@ -106,32 +105,18 @@ class Traced(Grammar):
 
     def _clause(self, order: str, *first: Any) -> Any:
         drawn, translated, subject, object_ = super()._clause(order, *first)
-        source, verb = self._attach_openings(drawn)
-        _attach(source, verb, verb)
+        source, verb = self._attach_all(drawn)
         by_name = {word: word for plain, word in zip(drawn, source, strict=True) if plain is not word}
-        for phrase, word in ((subject, "il"), (object_, "lo")):
-            if phrase and phrase.source == [word]:
-                by_name[phrase.target[0]] = by_name[word]
-        by_name |= {"nit": by_name.get("no", verb)}
-        by_name |= {word: by_name[known] for word, known in self._known.items() if known in by_name}
-        auxiliary = by_name.get("va", verb)
         target = _words(translated)
         for word in target:
-            finite = word in ("wor", "war", "wer", "wir")
-            word.source = word.source or by_name.get(word) or (auxiliary if finite else verb)
+            word.source = word.source or by_name.get(self._source.get(word, ""), verb)
         self._clauses.append((source, target, verb))
         return source, target, subject, object_
 
     def _phrase(self, case: str, depth: int | None) -> Phrase:
         made = super()._phrase(case, depth)
-        source, target = _words(made.source), _words(made.target)
-        at, noun = next((i, word) for i, word in enumerate(source) if word.parent is None)
+        (source, noun), target = self._attach_all(made.source), _words(made.target)
         target[0].source = target[0].source or noun  # a name
-        after = source[at + 1 :]
-        if after[:1] == ["de"]:
-            _attach(after[:1], noun, next(word for word in after[1:] if word.parent is None))
-            _attach(after[1:], after[0], noun)
-        _attach([word for word in source if word is not noun], noun, noun)
         return Phrase(source, target, made.vowel, made.category)
 
     def _common(self, case: str) -> Phrase:
@@ -146,35 +131,34 @@ class Traced(Grammar):
             hundreds = word is not numbers[-1] or before[-1] == self._words.hundred[0]
             word.source = before[0 if hundreds else -1]
         _attach(source, noun, noun)
-        noun.parent = noun.head = None
         return Phrase(source, target, made.vowel, made.category)
 
     def _relative(self, head: Phrase, depth: int) -> tuple[list[str], list[str]]:
         drawn, translated = super()._relative(head, depth)
-        source, verb = self._attach_openings(drawn)
-        ke = source[0]
-        _attach([word for word in source if word is not ke], verb, verb)
-        verb.parent, verb.head, ke.head = ke, None, verb
+        source, verb = self._attach_all(drawn)
+        verb.parent, source[0].parent = source[0], None
         target = _words(translated)
-        target[0].source = ke
-        auxiliary = next((word for word in source if word == "va" and word.parent is verb), verb)
-        for word in target[1:]:
-            word.source = word.source or (auxiliary if word is target[-1] else verb)
+        target[0].source = source[0]
+        target[-1].source = next((word for word in source if word == "va" and word.parent is verb), verb)
+        for word in target:
+            word.source = word.source or verb
         return source, target
 
-    def _attach_openings(self, words: list[str]) -> tuple[list[Any], Word]:
-        """Words with what follows `to` and prepositions attached to these; and the verb."""
+    def _attach_all(self, words: list[str]) -> tuple[list[Any], Word]:
+        """Words of a clause or phrase, and its verb or noun: over all but what `to`, `de` or a preposition opens."""
         new = [not isinstance(word, Word) for word in words]
         made = _words(words)
-        verb = next(word for word, plain in zip(made, new, strict=True) if plain and word in self._verbs)
+        verbs = [word for word, plain in zip(made, new, strict=True) if plain and word in self._verbs]
+        over = verbs[0] if verbs else next(word for word in made if word.parent is None)
         opened: Word | None = None
         for word, plain in zip(made, new, strict=True):
             if plain:
                 opened = word if word in self._opens else None
             elif opened is not None and word.parent is None:  # the noun of what it opens
                 opened.head = word
-                _attach([word], opened, verb)
-        return made, verb
+                _attach([word], opened, over)
+        _attach(made, over, over)
+        return made, over
 
 
 def _gold(source: list[Word], target: list[Word]) -> Gold:
@@ -218,7 +202,7 @@ def of_tree(tree: Tree) -> Gold:
         _attach_leaves(tree, content, count(), up)
     aligned, opened, parents, word = [], list[int](), [], 0
     for i, token in enumerate(pair(tree)[1].split(" ")):
-        leaf = token == WORD or (not token[0].isalpha() and not token.startswith("/"))
+        leaf = token in LEAVES
         parents.append(opened[-1] if opened else NONE)
         aligned.append(word if leaf else NONE)
         word += leaf
@@ -245,7 +229,7 @@ def gold_pairs(data: Data, split: str) -> dict[tuple[str, str], Gold]:
 
     The generator draws more than it keeps, as no sentence comes twice, and in the same order.
     """
-    if data.corpus not in ("builtin", "trees") or split not in SPLITS or split == "train":
+    if data.corpus not in ("builtin", "trees") or split not in ("val", "test"):
         raise SystemExit(f"data.corpus={data.corpus}, {split}: trees are known of val and test of builtin and trees")
     if data.corpus == "builtin":
         grammar = Traced(Lexicon(data.corpus_seed), Draw(split, data.corpus_seed))
@@ -323,19 +307,19 @@ def chosen(model: lt.Transformer, texts: list[Layout], sentences: list[Sentence]
     weights: dict[tuple[str, int], Tensor] = {}
     # not restricted self-attention, whose blocks hold queries that are none
     places = [place for place in lt.attention_places(model) if not isinstance(place.module, RestrictedSelfAttention)]
-    places = [place for place in places if place.module.mix is None or place.module.mix.has_weights]
-    made: Chosen = {(place.kind, place.layer): [np.empty(0)] * len(sentences) for place in places}
+    made: Chosen = {}
     with lt.watch_attention(places, lambda place, look: weights.update({(place.kind, place.layer): look.weights})):
         for batch, queries, keys in texts:
             model.hidden(batch.source_BS, batch.target_in_BT, batch.allowed)
             for (kind, layer), weights_BHTS in weights.items():
+                best_words = made.setdefault((kind, layer), [np.empty(0)] * len(sentences))
                 words_BHMN = queries[kind] @ weights_BHTS @ keys[kind]
                 none = keys[kind].sum(2, keepdim=True) == 0  # words of longer sentences
                 best_BHM = words_BHMN.masked_fill(none, -torch.inf).argmax(-1).numpy()
                 for i, best_HM in zip(batch.index_B, best_BHM, strict=True):
                     words = int((sentences[i].source_S if kind == "encoder" else sentences[i].target_T)[-1])
                     best = best_HM[:, :words]
-                    made[kind, layer][i] = np.where(best == words, NONE - 1, best) if kind == "decoder" else best
+                    best_words[i] = np.where(best == words, NONE - 1, best) if kind == "decoder" else best
     return made
 
 
@@ -362,17 +346,16 @@ def relation(task: tuple[str, str], ours: Chosen, untrained: list[Chosen], sente
     golds = [np.array(sentence.gold[task]) for sentence in sentences]
     if task[0] == "decoder":  # gold counts where it comes before the word
         golds = [np.where(gold >= np.arange(len(gold)), NONE, gold) for gold in golds]
-    names = ("share", "order", "p_order", "untrained", "p_untrained")
-    words = sum(int((gold != NONE).sum()) for gold in golds)
     apart = Counter(x for gold in golds for x in (gold - np.arange(len(gold)))[gold != NONE].tolist())
+    words = apart.total()
     layers = []
     for at, choices in ours.items():
         if at[0] == task[0]:
             share, expected, p = exchanged_shares(choices, golds, alike(task[0], sentences), words)
             chance = np.concatenate([hits(model[at], golds) for model in untrained]) / words
             rank = (1 + (chance >= share[:, None]).sum(1)) / (1 + len(chance))
-            columns = zip(share, expected, p, np.full(len(share), chance.mean()), rank, strict=True)
-            layers.append([{n: round(float(x), 6) for n, x in zip(names, head, strict=True)} for head in columns])
+            heads = {"share": share, "order": expected, "p_order": p, "untrained": chance.mean(), "p_untrained": rank}
+            layers.append(pd.DataFrame(heads).round(6).to_dict("records"))
     distance, count = apart.most_common(1)[0]
     best = {"words": distance, "share": round(count / words, 6)}
     return {"kind": task[0], "relation": task[1], "words": words, "distance": best, "layers": layers}
@@ -380,11 +363,8 @@ def relation(task: tuple[str, str], ours: Chosen, untrained: list[Chosen], sente
 
 def alike(kind: str, sentences: list[Sentence]) -> list[np.ndarray]:
     """Sentences of as many words, of both sides in cross-attention."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for i, sentence in enumerate(sentences):
-        size = (int(sentence.source_S[-1]) * (kind != "decoder"), int(sentence.target_T[-1]) * (kind != "encoder"))
-        groups.setdefault(size, []).append(i)
-    return [np.array(group) for group in groups.values()]
+    sizes = [(of.source_S[-1] * (kind != "decoder"), of.target_T[-1] * (kind != "encoder")) for of in sentences]
+    return [group.index.to_numpy() for _, group in pd.DataFrame(sizes).groupby([0, 1], sort=False)]
 
 
 def hits(choices: Sequence[np.ndarray], golds: Sequence[np.ndarray]) -> np.ndarray:
@@ -410,10 +390,7 @@ def exchanged_shares(
 
 def agreement(choices: Sequence[np.ndarray]) -> float:
     """Share of words at which two heads choose one word, mean over the pairs of heads."""
-    every_HM = np.concatenate(choices, 1)
-    h = len(every_HM)
-    same = (every_HM[:, None] == every_HM[None]).mean(-1)
-    return float((same.sum() - h) / (h * (h - 1)))
+    return 1 - float(pdist(np.concatenate(choices, 1), "hamming").mean())
 
 
 def heads_of(record: Mapping[str, Any]) -> pd.DataFrame:
