@@ -67,7 +67,7 @@ def _curves(board: Board, seen: Seen, found: list[RunState], by: Any, measure: s
         raise UserError(f"{by.name} has {len(groups)} values here, more than {KEYED}: narrow the condition")
     shown = []
     ranks = _rows_in_order(seen, found) if by.name == "row" else {}
-    labels = {(row,): label for row, label in _labels(seen, found).items()} if by.name == "row" else {}
+    labels = {(home.row,): home.label for view in found for home in seen.places(view)} if by.name == "row" else {}
     for value in sorted(
         groups, key=lambda v: (v is None, ranks.get(v, len(ranks)), isinstance(v, str | tuple), v or 0)
     ):
@@ -91,11 +91,6 @@ def _curve(board: Board, name: str, colour: int, views: Sequence[RunState], meas
     of_all = {axis: mean_curve("", 0, found).points for axis, found in across.items() if len(found) == len(known)}
     curve = mean_curve(name, colour, [course.points(measure) for _, course in known], mean)
     return replace(curve, across={axis: list(points) for axis, points in of_all.items()})
-
-
-def _labels(seen: Seen, found: Sequence[RunState]) -> dict[str, str]:
-    """row -> what its study calls it."""
-    return {home.row: home.label for view in found for home in seen.places(view)}
 
 
 def _rows_in_order(seen: Seen, found: Sequence[RunState]) -> dict[tuple[str, ...], int]:

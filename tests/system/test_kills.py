@@ -22,6 +22,7 @@ import torch
 
 from lightning_tfm.accel.onednn import has_onednn
 from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.runs.process.process_id import start_ticks
 from tests.helpers.tiny import LINES, attempt, experiment, in_child, metrics, weights, write_corpus, write_lines
 from tests.helpers.waiting import wait_for
 from tests.system.moments import MOMENTS, Strike
@@ -102,16 +103,9 @@ def start(forks, root: Path, *args) -> int:
     return forks.start(quiet)
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def nothing_left(pids: Path) -> None:
     for pid in map(int, pids.read_text().split() if pids.exists() else []):
-        wait_for(lambda pid=pid: gone(pid), NOTICED, f"process {pid} was left behind")
+        wait_for(lambda pid=pid: start_ticks(pid) is None, NOTICED, f"process {pid} was left behind")
 
 
 def kill_and_finish(forks, e: Experiment, root: Path, hardware: Hardware, strike: Strike) -> Path:
@@ -138,7 +132,7 @@ def kill_by_the_clock(
     time.sleep(draw.uniform(0.0, json.loads((expected / "result.json").read_bytes())["seconds"]["total"]))
     victims = [pid]
     if hardware.devices > 1 and (root / "pids").exists():
-        victims += [pid for pid in map(int, (root / "pids").read_text().split()) if not gone(pid)]
+        victims += [pid for pid in map(int, (root / "pids").read_text().split()) if start_ticks(pid)]
     with suppress(ProcessLookupError):  # it came to its end in this moment
         os.kill(draw.choice(victims), signal.SIGKILL)
     forks.join(pid, NOTICED)
