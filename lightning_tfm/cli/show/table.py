@@ -86,12 +86,15 @@ def _study(options: dict[str, Any]) -> str:
 def _tested_table(name: str, root: Path, options: dict[str, Any], width: int) -> str:
     from lightning_tfm.report.charts.study_forest import forest_of
     from lightning_tfm.report.study_report import make, render_table
+    from lightning_tfm.report.wording.notes import sections_for_terminal
 
     made, kind = make(name, root, options["reference"]), options["format"]
     if kind == "latex":
         return made.render(kind, layout=layout(options))
-    above = forest_text(forest_of(made.summary), width) if kind == "text" else ""
-    return above + render_table(made.summary, kind, width)
+    shown = render_table(made.summary, kind, width)
+    if kind != "text":
+        return shown
+    return forest_text(forest_of(made.summary), width) + shown + sections_for_terminal(made.summary, width)
 
 
 def only_study(root: Path) -> str:

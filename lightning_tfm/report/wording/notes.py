@@ -42,6 +42,12 @@ def sections_in_text(report: Summary) -> list[Block]:
     return [block for part in parts for block in (Text([part.title]), *part.blocks)]
 
 
+def sections_for_terminal(report: Summary, width: int) -> str:
+    """The same below what stands there already; empty without any."""
+    blocks = sections_in_text(report)
+    return f"\n{terminal.to_text(blocks, width)}" if blocks else ""
+
+
 def untested_notes(report: Summary, by_nll: bool = True) -> list[str]:
     """What the numbers are, and why cells are empty. Without the notes of columns that are not shown."""
     return [
@@ -142,9 +148,7 @@ def to_words(report: Summary, width: int) -> str:
     lines = [*verdict_count_lines(report), *map(claim_line, report.claims)]
     if differences and all(d.verdict == Verdict.UNTESTABLE for d in differences):
         lines = [why_untested(report)]
-    text = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
-    rest = sections_in_text(report)
-    return text + (f"\n{terminal.to_text(rest, width)}" if rest else "")
+    return "".join(f"{textwrap.fill(line, width)}\n" for line in lines) + sections_for_terminal(report, width)
 
 
 def verdict_count_lines(report: Summary) -> list[str]:
@@ -177,13 +181,13 @@ def brief_notes(report: Summary) -> list[str]:
     verdicts = "; verdicts use p (BH), over the rows of a metric" * tested
     notes.append(f"{SEEDS}; marginal {report.level} % intervals{verdicts}")
     notes += columns.size_notes(report.scale, report.rows, brief=True)
-    notes += [
+    return [
+        *notes,
         *common_notes(report),
         *twin_notes(report.rows),
         *outlier_clauses(report.rows),
         *empty_cell_notes(report.rows),
     ]
-    return notes + [line for analysis, result in findings(report) for line in analysis.brief(result, report)]
 
 
 def tested_notes(report: Summary) -> list[str]:
