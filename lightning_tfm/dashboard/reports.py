@@ -56,7 +56,7 @@ class Reports:
         """The main figure of a table with its sentence, where something is compared, and the pictures of the analyses
         that ask for it (Analysis.on_dashboard). Raises UserError."""
         from lightning_tfm.report.analyses.catalog import findings
-        from lightning_tfm.report.blocks import Figures, Main, blocks_of
+        from lightning_tfm.report.blocks import Block, Figures, Main
         from lightning_tfm.report.charts.forest_picture import both
         from lightning_tfm.report.charts.study_forest import forest_of
         from lightning_tfm.report.charts.svg import tag
@@ -64,9 +64,11 @@ class Reports:
 
         report = self._table(name).summary
         found = forest_of(report)
-        sections = [s for one, what in findings(report) if one.on_dashboard for s in one.sections(what, report)]
-        pictures = [block for block in blocks_of(sections) if isinstance(block, Main | Figures)]
-        further = str(environment().get_template("macros.html").module.show(pictures))  # type: ignore[attr-defined]
+        shown: list[Block] = []
+        for section in (s for one, what in findings(report) if one.on_dashboard for s in one.sections(what, report)):
+            pictures = [block for block in section.blocks if isinstance(block, Main | Figures)]
+            shown += [replace(block, title=block.title or section.title) for block in pictures[:1]] + pictures[1:]
+        further = str(environment().get_template("macros.html").module.show(shown))  # type: ignore[attr-defined]
         words = tag("p", tag("strong", escape(found.title)) + " " + tag("span", escape(found.scope), class_="soft"))
         return (words + str(both(found))) * bool(found.lines) + further
 

@@ -156,7 +156,8 @@ class Section:
     title: str
     blocks: Sequence[Block] = field(default_factory=list)
     after: str = ""
-    """key of what it follows on a study's page, of the parts that templates/report.html lists; empty: before all"""
+    """key of what it follows on a study's page: a part that templates/report.html lists, or another analysis's section;
+    empty: before all"""
 
 
 def columns(*heads: str, words: Sequence[str] = ()) -> list[Column]:

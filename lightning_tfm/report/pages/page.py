@@ -105,12 +105,18 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
 
 
 def _among(parts: Sequence[Section], fixed: Sequence[Part]) -> list[Part]:
-    """The page's own parts with those of the analyses, each behind the one that it names."""
+    """The page's own parts with those of the analyses, each behind the one that it names, one of another analysis too;
+    last where that is not on the page."""
 
     def behind(key: str) -> list[Part]:
-        return [(part.key, part.title, bool(part.blocks)) for part in parts if part.after == key]
+        return [part for own in parts if own.after == key for part in (_part(own), *behind(own.key))]
 
-    return [*behind(""), *(one for part in fixed for one in (part, *behind(part[0])))]
+    placed = [*behind(""), *(one for part in fixed for one in (part, *behind(part[0])))]
+    return placed + [part for part in map(_part, parts) if part not in placed]
+
+
+def _part(section: Section) -> Part:
+    return section.key, section.title, bool(section.blocks)
 
 
 def _region(metric: Metric, tau: float) -> str:
