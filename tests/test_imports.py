@@ -236,7 +236,7 @@ def test_no_imports_go_in_a_circle_those_inside_functions_included():
 
 
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-NAMED = sorted(set(re.findall(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|yaml|json)|(?:[\w.-]+/)+)(?::(\w+))?`", PAGE)))
+NAMED = sorted(set(re.findall(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|yaml|json|txt)|(?:[\w.-]+/)+)(?::(\w+))?`", PAGE)))
 
 
 def located(path: str) -> Path | None:
