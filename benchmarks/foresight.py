@@ -23,7 +23,7 @@ from scipy.stats import wilcoxon
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.report.across.long_table import Studies, by_name, family, long_table
+from lightning_tfm.report.across.long_table import Studies, by_name, family, long_table, metrics_of
 from lightning_tfm.report.across.meta_analysis import LEAST, half_width, random_effects
 from lightning_tfm.report.across.scaling import by_size, scaling_rows
 from lightning_tfm.report.stats.statistics import t_isf
@@ -97,7 +97,7 @@ def held_out(
 
     `kinds`: study -> its family.
     """
-    lines, _ = long_table(reports)
+    lines, _ = long_table(reports, to_first=False)
     lines = lines[(lines.metric == metric) & (lines.se > 0)]
     tried, inside, widths = [], [], []
     for kind in dict.fromkeys(kinds.values()):
@@ -129,7 +129,7 @@ def show_families(reports: Sequence[Report]) -> None:
     print(f"{', '.join(by_name(reports))}; held out a family of texts at a time\n")
     texts = {study: report.cells.study.base.data for study, report in by_name(reports).items()}
     kinds = {study: f"{text.corpus} {text.folder}" for study, text in texts.items()}
-    for metric in (m for m in METRICS if m in set(long_table(reports)[0].metric)):
+    for metric in metrics_of(reports):
         families, inside, widths = held_out(reports, metric, kinds)
         if inside:
             of, cases = METRICS[metric], len(inside)

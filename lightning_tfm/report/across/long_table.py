@@ -2,7 +2,8 @@
 begin with, and the words that they share.
 
 A line holds the row's difference to base as the metric is tested (stats/statistics.py). The rows are those that at
-least two studies have, the first among them, with the same change; all others are named with the reason.
+least two studies have with the same change, the first among them unless all studies stand alike; all others are named
+with the reason.
 """
 
 import math
@@ -30,6 +31,7 @@ from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.report.tables.columns import name_cell
+from lightning_tfm.report.wording.verdict import UNSCORED
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import differences
@@ -39,8 +41,8 @@ OF = ["estimate", "se", "df", "lower", "upper", "p"]
 """of a difference to base, each NaN where it is not known; the interval is at the level of the study's looks"""
 
 
-def long_table(reports: Sequence[Report]) -> tuple[pd.DataFrame, list[str]]:
-    """(lines of row, study, metric, n and `OF`; the rows left out, and why).
+def long_table(reports: Sequence[Report], to_first: bool = True) -> tuple[pd.DataFrame, list[str]]:
+    """(lines of row, study, metric, n and `OF`; the rows left out, and why). `to_first`: the first study has every row.
 
     A row that is hidden in any of the studies is there too, flagged in its name. Raises UserError where no row is in
     two of the studies, or their text was edited between them.
@@ -50,7 +52,7 @@ def long_table(reports: Sequence[Report]) -> tuple[pd.DataFrame, list[str]]:
     metrics, lines, left_out = metrics_of(reports), [], []
     for name in dict.fromkeys(name for rows in families.values() for name, row in rows.items() if not row.base):
         there = {study: rows[name] for study, rows in families.items() if name in rows}
-        if reason := why_incomparable(name, there, families):
+        if reason := why_incomparable(name, there, families, to_first):
             left_out.append(reason)
             continue
         flagged = name + HIDDEN * any(row.name != name for row in there.values())
@@ -113,7 +115,10 @@ def check_same_texts(studies: Sequence[Ablation]) -> None:
 
 
 def why_incomparable(
-    name: str, there: Mapping[str, SummaryRow], families: Mapping[str, Mapping[str, SummaryRow]]
+    name: str,
+    there: Mapping[str, SummaryRow],
+    families: Mapping[str, Mapping[str, SummaryRow]],
+    to_first: bool = True,
 ) -> str:
     """Why the row, in the studies that have it, cannot be compared; empty where it can."""
     (study, row), *others = there.items()
@@ -123,14 +128,14 @@ def why_incomparable(
         renamed = next((f"; {s} calls it {other}" for s, other in alike if other != name), "")
         return f"{name}: only in {study}{renamed}"
     first = next(iter(families))
-    if study != first:
+    if to_first and study != first:
         return f"{name}: not in {first}, which the others are compared with"
     for other, of in there.items():
         if of.same_as:
             return f"{name}: is {of.same_as} in {other}"
     for other, of in others:
         if of.change != row.change and of.change | of.ties != row.change | row.ties:
-            return f"{name}: changes {of.change} in {other}, {row.change} in {first}"
+            return f"{name}: changes {of.change} in {other}, {row.change} in {study}"
     return ""
 
 
@@ -139,7 +144,7 @@ def why_incomparable(
 
 @dataclass(frozen=True)
 class Studies:
-    """Several studies, the first of which the others are compared with."""
+    """Several studies, the first of which the others are compared with (`to_first`), or all alike."""
 
     reports: dict[str, Report]
     lines: pd.DataFrame
@@ -151,14 +156,14 @@ class Studies:
     """study -> its title with its name beside it, or the name where the title does not tell it from another one"""
 
     @classmethod
-    def of(cls, reports: Sequence[Report]) -> "Studies":
+    def of(cls, reports: Sequence[Report], to_first: bool = True) -> "Studies":
         """Raises UserError as `long_table` does."""
         named = by_name(reports)
         titles = {study: report.summary.title for study, report in named.items()}
         counts = Counter(titles.values())
         return cls(
             named,
-            *long_table(reports),
+            *long_table(reports, to_first),
             metrics_of(reports),
             {row.name: row.called for report in reversed(reports) for row in report.summary.rows},
             {study: f"{title} ({study})" if title and counts[title] == 1 else study for study, title in titles.items()},
@@ -188,6 +193,19 @@ class Studies:
     def row_in(self, study: str, row: str) -> SummaryRow | None:
         """A row of `lines` as the study has it."""
         return self.families[study].get(row.removesuffix(HIDDEN))
+
+    def without_interval(self, study: str, row: str, metric: str) -> str:
+        """Why a row has no interval in a study."""
+        of = self.row_in(study, row)
+        if of is None:
+            return "no such row"
+        d = of.metric(metric).difference
+        e, why = (d.evidence, d.why) if d else (None, UNSCORED)
+        if e is None:
+            return why + " of base" * (why == UNSCORED and of.metric(metric).mean is not None)
+        if min(e.n, e.n_base) == 1:
+            return "1 seed" + " of base" * (e.n > 1)
+        return "all seeds gave the same number" if e.se == 0 else why
 
     def called(self, row: str) -> str:
         return self.labels.get(row, row)

@@ -16,11 +16,13 @@ Of a row y_k is the difference to base in study k, as the metric is tested, v_k 
   between studies that seeds do not explain.
 
 How well that foresees is tried by benchmarks/foresight.py. Studies of one family (of one corpus and folder, unless said
-otherwise) are not an independent sample of corpora; within the pool each counts as one.
+otherwise) are not an independent sample of corpora; within the pool each counts as one. Studies that share a run are
+refused: it would count twice.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from statistics import median
 from typing import Any
 
@@ -33,6 +35,7 @@ from lightning_tfm.metrics import METRICS
 from lightning_tfm.plural_words import p_value, plural
 from lightning_tfm.report.across.long_table import (
     DIFFERENCE,
+    NO_INFORMATION,
     ROW,
     VERDICT,
     P,
@@ -41,6 +44,7 @@ from lightning_tfm.report.across.long_table import (
     informative,
     interval,
     records,
+    runs_of,
     signed,
     unit,
     verdict_cell,
@@ -52,13 +56,13 @@ from lightning_tfm.report.render.every_format import Document
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, t_isf, t_sf
 from lightning_tfm.report.study_report import Report
+from lightning_tfm.report.tables.columns import SIZES
 from lightning_tfm.report.wording.verdict_words import Verdict
 
 LEAST = 3
 """studies of a row: with fewer nothing is said of an unseen corpus"""
 LEAST_DF = 0.1
 """degrees of freedom that at least are left, at which no interval says anything and nothing is significant"""
-SCOPE = "over corpora: this scale"
 
 
 # --- the numbers ---
@@ -75,7 +79,7 @@ def random_effects(y: Sequence[float], v: Sequence[float]) -> dict[str, float]:
 
     Q = spread(0.0)
     most = K * float(np.ptp(y_K)) ** 2  # there the sum is below K - 1
-    tau2 = float(brentq(lambda x: spread(x) - (K - 1), 0.0, most, xtol=1e-15, rtol=1e-12)) if Q > K - 1 else 0.0
+    tau2 = float(brentq(lambda x: spread(x) - (K - 1), 0.0, most, xtol=1e-300, rtol=1e-12)) if Q > K - 1 else 0.0
     w_K = 1 / (v_K + tau2)
     mu = float((w_K * y_K).sum() / w_K.sum())
     se = math.sqrt(max(1.0, spread(tau2) / (K - 1)) / w_K.sum())
@@ -114,15 +118,16 @@ def pooled_rows(lines: pd.DataFrame) -> pd.DataFrame:
 def meta_analysis(reports: Sequence[Report], kinds: Mapping[str, str] | None = None) -> Document:
     """The rows over the studies. `kinds`: study -> name of the family of its text, by default its corpus and folder.
 
-    Raises UserError where fewer than three studies are given, or no row is in as many.
+    Raises UserError where fewer than three studies are given, two of them share runs, or no row is in three.
     """
     if len(reports) < LEAST:
         given = " ".join(by_name(reports))
         raise UserError(f"meta-analysis {given}: an unseen corpus takes {LEAST} studies, {len(reports)} given")
-    studies = Studies.of(reports)
+    studies = Studies.of(reports, to_first=False)
+    _check_no_shared_runs(studies.reports)
     made, names = pooled_rows(studies.lines), list(studies.reports)
     rows = list(made.row.unique()) if len(made) else []
-    left_out, shared = [*studies.left_out, *_absences(studies, rows)], studies.shared_runs()
+    left_out = [*studies.left_out, *_absences(studies, rows)]
     if not rows:
         raise UserError(f"no row has an interval in {LEAST} of the studies {', '.join(names)}: {'; '.join(left_out)}")
     groups: dict[str, list[str]] = {}
@@ -131,7 +136,7 @@ def meta_analysis(reports: Sequence[Report], kinds: Mapping[str, str] | None = N
         groups.setdefault((kinds or {}).get(study, f"{text.corpus} {text.folder}"), []).append(study)
     families, drawn = {of[0]: of for of in groups.values()}, picture(made, studies)
     tables: list[Block] = [table(made[made.metric == m], studies, m) for m in METRICS if m in set(made.metric)]
-    notes = Notes([*_notes(made, names, families, shared), *left_out])
+    notes = Notes([*_notes(made, studies, families), *left_out])
     data = records(made)
     return Document(
         studies.heading("pooled"),
@@ -144,17 +149,35 @@ def meta_analysis(reports: Sequence[Report], kinds: Mapping[str, str] | None = N
             Section("method", "How to read this", [notes]),
         ],
         data,
-        {"studies": names, "families": families, "rows": data, "left out": left_out, "shared": shared},
-        schema=2,
+        {"studies": names, "families": families, "rows": data, "left out": left_out},
+        schema=3,
         headline=[drawn.title],
         scope=drawn.scope,
     )
 
 
+def _check_no_shared_runs(reports: Mapping[str, Report]) -> None:
+    runs = {study: runs_of(report) for study, report in reports.items()}
+    for one, other in combinations(runs, 2):
+        if shared := runs[one] & runs[other]:
+            have = f"{one} and {other} have {plural(len(shared), 'run')} in common"
+            raise UserError(f"meta-analysis: {have}, which would count twice: leave one of them out")
+
+
+def _one_scale(studies: Studies) -> bool:
+    models = (report.cells.study.base.scaled().model for report in studies.reports.values())
+    return len({tuple(getattr(model, size) for size in SIZES) for model in models}) == 1
+
+
+def _scope(studies: Studies) -> str:
+    """What the verdicts are over."""
+    return "over corpora: this scale" if _one_scale(studies) else "over corpora and scales"
+
+
 def picture(made: pd.DataFrame, studies: Studies) -> Forest:
     """Corpora as dots, their mean, its interval, around it the interval for an unseen corpus; the paper's beside."""
     metric, names = studies.deciding, list(studies.reports)
-    of = METRICS[metric]
+    of, scales = METRICS[metric], "One scale" if _one_scale(studies) else "Several scales"
     own = studies.lines[(studies.lines.metric == metric) & (studies.lines.se > 0)]
     order = made[made.metric == metric].sort_values("estimate", ascending=not of.lower_is_better, kind="stable")
     lines, papers = [], []
@@ -164,8 +187,8 @@ def picture(made: pd.DataFrame, studies: Studies) -> Forest:
         papers.append(_paper(studies, r["row"], metric))
         lines.append(studies.line(r["row"], [_entry(r, metric, dots, papers[-1])]))
     return Forest(
-        finding([axis_of(of)], lines, lead=f"on average over {len(names)} corpora "),
-        f"{tally(lines, '', '')} One scale; {', '.join(names)} are taken for a sample of corpora.",
+        finding([axis_of(of)], lines, lead="on average over corpora "),
+        f"{tally(lines, '', '')} {scales}; {', '.join(names)} are taken for a sample of corpora.",
         [axis_of(of)],
         lines,
         published="the paper" * any(paper is not None for paper in papers),
@@ -201,12 +224,8 @@ def _absences(studies: Studies, pooled: Sequence[str]) -> Iterator[str]:
     own = studies.lines[(studies.lines.metric == studies.deciding) & (studies.lines.se > 0)]
     there = set(zip(own.row, own.study, strict=True))
     for row in studies.lines.row.unique():
-        whys = []
-        for study in studies.reports:
-            if (row, study) not in there:
-                of = studies.row_in(study, row)
-                d = of and of.metric(studies.deciding).difference
-                whys.append(f"{study} ({d.why if d else 'no scores' if of else 'no such row'})")
+        absent = (study for study in studies.reports if (row, study) not in there)
+        whys = [f"{study} ({studies.without_interval(study, row, studies.deciding)})" for study in absent]
         few = "" if row in pooled else f"an interval in fewer than {LEAST} studies, "
         if whys or few:
             yield f"{row}: {few}without {', '.join(whys)}"
@@ -230,27 +249,24 @@ def table(made: pd.DataFrame, studies: Studies, metric: str) -> Table:
     ]
     unseen = Column("unseen corpus, 95 %", lines="unseen\ncorpus, 95 %")
     heads = [ROW, *count, DIFFERENCE, Column("95 %"), unseen, P, Column("I²"), VERDICT]
-    return Table(f"{unit(metric)}, {of_all} studies; verdicts are {SCOPE}", heads, lines, dense=True)
+    return Table(f"{unit(metric)}, {of_all} studies; verdicts are {_scope(studies)}", heads, lines, dense=True)
 
 
-def _notes(
-    made: pd.DataFrame, studies: Sequence[str], families: Mapping[str, Sequence[str]], shared: Sequence[str]
-) -> Iterator[str]:
+def _notes(made: pd.DataFrame, studies: Studies, families: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """What the numbers mean."""
     yield (
-        f"verdicts are {SCOPE}; they take {', '.join(studies)} for a sample of corpora: difference and "
-        "its interval are of the mean over corpora (Paule-Mandel, Hartung-Knapp; degrees of freedom by the studies' "
-        "weights), p is corrected over the rows by Benjamini and Hochberg; unseen corpus: where the difference on "
-        "another one would lie; I²: share of the spread between studies that seeds do not explain"
+        f"verdicts are {_scope(studies)}; they take {', '.join(studies.reports)} for a sample of corpora: difference "
+        "and its interval are of the mean over corpora (Paule-Mandel, Hartung-Knapp; degrees of freedom by the "
+        "studies' weights), p is corrected over the rows by Benjamini and Hochberg; unseen corpus: where the "
+        "difference on another one would lie; I²: share of the spread between studies that seeds do not explain"
     )
     alike = [of for of in families.values() if len(of) > 1]
     yield from (
         f"{', '.join(of)} are of one family of texts, so that they say less than as many corpora" for of in alike
     )
-    if shared:
-        yield f"studies that share runs ({len(shared)}) are no different corpora"
     for metric in (m for m in METRICS if m in set(made.metric)):
         own, of = made[made.metric == metric], METRICS[metric]
         half = median((own["unseen upper"] - own["unseen lower"]) / 2)
         width = f"{half:.2f} of {of.tested_as}" if of.log else f"{half:.1f} {of.tested_as}"
+        width = width if informative(metric, -half, half) else f"{NO_INFORMATION} in {of.label}"
         yield f"median half-width of the intervals for an unseen corpus: {width}"

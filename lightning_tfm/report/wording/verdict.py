@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # a row imports rows files and YAML, which judging a file of 
 
 FEWER = "a verdict needs"
 """in the reason why a row is not testable, where seeds are missing"""
+UNSCORED = "no scores"
 SCOPE = "over seeds: this corpus, this scale"
 """what every word speaks of"""
 BIAS = (
@@ -76,7 +77,7 @@ def judge(
     differences are to."""
     of = METRICS[metric] if isinstance(metric, str) else metric
     if evidence is None:
-        return RowVerdict(Verdict.UNTESTABLE, "no scores")
+        return RowVerdict(Verdict.UNTESTABLE, UNSCORED)
     if evidence.untested:
         few = min(evidence.n, evidence.n_base) < statistics.LEAST
         return RowVerdict(Verdict.UNTESTABLE if few else Verdict.UNDECIDED, evidence.untested)

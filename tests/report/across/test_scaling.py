@@ -15,13 +15,14 @@ from lightning_tfm.atomic_io import to_json
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Miniature
 from lightning_tfm.errors import UserError
-from lightning_tfm.report.across.comparison import shift_verdicts
+from lightning_tfm.report.across.comparison import compare, shift_verdicts
 from lightning_tfm.report.across.meta_analysis import meta_analysis, random_effects
 from lightning_tfm.report.across.scaling import PRIOR, exponent, prediction, scaling_study
 from lightning_tfm.report.charts.forest_picture import wide
 from lightning_tfm.report.render.every_format import render
 from lightning_tfm.report.study_report import make
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
+from lightning_tfm.study.study_file import save
 from tests.golden.synthetic import diverging
 from tests.helpers.studies import BASE, Generator, write_lines
 
@@ -243,6 +244,14 @@ def test_a_study_that_outweighs_all_others_decides_nothing():
     assert found["upper"] > 1e6 and math.isfinite(found["upper"])
 
 
+def test_a_metric_s_unit_changes_no_verdict():
+    """Differences of a billionth, as of perplexities near 1, had p 0.32 instead of 0.017."""
+    size, y, se = 1e-9, np.array([0.2, 0.5, 0.3, 0.45]), np.array([0.01, 0.02, 0.05, 0.1])
+    one, other = random_effects(y, se**2), random_effects(size * y, (size * se) ** 2)
+    scaled = {"estimate", "se", "lower", "upper", "unseen lower", "unseen upper", "tau"}
+    assert other == pytest.approx({key: x * size if key in scaled else x for key, x in one.items()}, rel=1e-9)
+
+
 def test_an_unseen_corpus_lies_in_its_interval_as_often_as_it_says():
     rng, inside = np.random.default_rng(5), 0
     for _ in range(600):
@@ -264,6 +273,60 @@ def texts(tmp_path_factory):
     return folder
 
 
+OTHERS = ["deep", "bare", "few", "one", "gone", "small", "loud", "louder"]
+
+
+def more_text(root, name, rows=("base", "A-h1", "A-h4"), base=BASE, **how):
+    """One more study like those of `texts`, without a run in common."""
+    base = replace(base, training=replace(base.training, steps=1_000_000 + 1000 * OTHERS.index(name)))
+    made = Generator(root, rows, [1, 2, 3], name, base=base)
+    made.write_all({"A-h1": 0.4}, **how)
+    return made
+
+
+def test_the_order_of_the_studies_changes_nothing(texts):
+    """C-N2, which the first one lacks, was in no mean."""
+    more_text(texts, "deep", ["base", "A-h1", "C-N2"])
+    names = ["s0", "s1", "s2", "deep"]
+    ways = [meta_analysis([make(name, texts) for name in order]) for order in (names, names[::-1], sorted(names))]
+    made = [sorted(map(json.dumps, found.data)) for found in ways]
+    assert made[0] == made[1] == made[2] and '"C-N2"' in str(made[0])
+
+
+def test_studies_that_share_runs_are_refused(texts):
+    """Three copies of one study of three seeds gave eight verdicts "over 3 corpora"."""
+    save(replace(make("s0", texts).cells.study, name="again"), texts)
+    with pytest.raises(UserError, match="s0 and again have 12 runs in common, which would count twice"):
+        meta_analysis([make(name, texts) for name in ("s0", "s1", "again")])
+
+
+def test_it_says_why_a_study_has_no_interval_of_a_row(texts):
+    more_text(texts, "bare", ["A-h1", "A-h4"])
+    more_text(texts, "few", skip=[("A-h1", 1), ("A-h1", 2)])
+    more_text(texts, "one", skip=[("base", 1), ("base", 2)])
+    more_text(texts, "gone", skip=[("A-h1", seed) for seed in (1, 2, 3)])
+    names = ["s0", "s1", "s2", "bare", "few", "one", "gone"]
+    found = meta_analysis([make(name, texts) for name in names])
+    lacks = "bare (no scores of base), few (1 seed), one (1 seed of base), gone (no scores)"
+    assert f"A-h1: without {lacks}" in found.found["left out"]
+    lines = {line["study"]: line["verdict"] for line in compare([make(n, texts) for n in ("s0", "bare", "gone")]).data}
+    assert lines["bare"] == "no scores of base"
+
+
+def test_studies_of_several_scales_are_not_called_one(texts):
+    more_text(texts, "small", base=replace(BASE, miniature=replace(BASE.miniature, width=16)))
+    found = meta_analysis([make(name, texts) for name in ("s0", "s1", "small")])
+    assert "Several scales; s0, s1, small are taken for a sample of corpora" in found.scope
+    assert "verdicts are over corpora and scales" in render(found, "text")
+
+
+def test_a_median_width_that_says_nothing_is_no_number(texts):
+    """It was 15179739290.00 of log PPL where one quiet study outweighs two."""
+    loud = [more_text(texts, name, seed_sd=0.5).study.name for name in ("loud", "louder")]
+    found = meta_analysis([make(name, texts) for name in ("s0", *loud)])
+    assert "an unseen corpus: no information in PPL" in " ".join(render(found, "text").split())
+
+
 def pooled(root, kinds=None):
     return meta_analysis([make(f"s{k}", root) for k in range(4)], kinds)
 
@@ -281,7 +344,7 @@ def test_words_are_over_corpora(texts):
     assert same["unseen lower"] > 0.2 and same["estimate"] == pytest.approx(0.4, abs=0.05)
     assert mixed["unseen lower"] < -0.3 and mixed["unseen upper"] > 0.3 and mixed["I2"] > 0.9
     assert all(line["word"] in ("better", "worse", "undecided") for line in found.data)
-    assert found.headline == ["On average over 4 corpora one head is worse."]
+    assert found.headline == ["On average over corpora one head is worse."]
     assert found.scope.startswith("Of 2 changes 1 is worse; 1 is undecided. One scale; s0, s1, s2, s3")
 
 
