@@ -131,5 +131,6 @@ def _print_report(made: "Report", several: bool, smoke: bool) -> "Report":
     width = shutil.get_terminal_size((80, 24)).columns
     grid = None if several else made.summary.of(factors.ANALYSIS)
     print("".join(f"{line}\n" for line in factors.notes(grid, made.summary)) if grid else "", end="")
-    print(to_words(made.summary, width), forest_text(forest_of(made.summary), width), sep="\n", end="")
+    parts = to_words(made.summary, width), forest_text(forest_of(made.summary), width)
+    print("\n".join(filter(None, parts)), end="")
     return made

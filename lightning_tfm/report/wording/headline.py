@@ -22,6 +22,7 @@ from lightning_tfm.report.wording.verdict_words import OPEN, WORDS, Verdict
 
 NAMED = 3
 """rows that a sentence names"""
+NO_BASE = "no row is base, so nothing is compared; --reference ROW names another row to compare with"
 
 Tested = tuple[SummaryRow, Difference]
 
@@ -63,7 +64,7 @@ def why_untested(report: Summary) -> str:
     if report.finished == 0:
         return "No run has finished, so nothing is known yet."
     if report.against is None:
-        return "No row of this study is base, so nothing is compared."
+        return f"{sentence_case(NO_BASE)}."
     if not tested:
         return f"There is no row beside {report.to}, so nothing is compared."
     if all(d.verdict == Verdict.UNTESTABLE for _, d in tested):

@@ -11,7 +11,7 @@ from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.summary import Summary, SummaryRow, nll_metrics, printed_metrics
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording.claims import ClaimSummary
-from lightning_tfm.report.wording.headline import base_apart, why_untested
+from lightning_tfm.report.wording.headline import NO_BASE, base_apart, why_untested
 from lightning_tfm.report.wording.outlier_seeds import FAR, outlier_clauses
 from lightning_tfm.report.wording.verdict import BIAS, SCOPE, factors_printed, verdict_counts
 from lightning_tfm.report.wording.verdict_words import WORDS, Verdict
@@ -116,8 +116,7 @@ def common_notes(report: Summary) -> list[str]:
     """Of every format: a missing base, scores that are left out, which rows are hidden, and what of them counts."""
     hidden = ", ".join(row.name for row in report.hidden or [])
     rows = [f"{plural(len(report.hidden or []), 'row')} hidden ({hidden}): in every correction"]
-    alone = ["none of the rows is base: no differences; --reference ROW names another row to compare with"]
-    return alone * (report.against is None) + outdated_notes(report) + rows * bool(hidden)
+    return [NO_BASE] * (report.against is None) + outdated_notes(report) + rows * bool(hidden)
 
 
 def outdated_notes(report: Summary) -> list[str]:
@@ -143,11 +142,12 @@ def elsewhere_notes(rows: Sequence[SummaryRow]) -> list[str]:
 
 
 def to_words(report: Summary, width: int) -> str:
-    """For the terminal, below the table: the verdicts in each metric, and the claims."""
+    """For the terminal, below the table, which says itself that no row is base: the verdicts in each metric, and the
+    claims."""
     differences = [d for row in report.rows for metric in report.metrics if (d := row.metric(metric).difference)]
     lines = [*verdict_count_lines(report), *map(claim_line, report.claims)]
     if differences and all(d.verdict == Verdict.UNTESTABLE for d in differences):
-        lines = [why_untested(report)]
+        lines = [why_untested(report)] * (report.against is not None)
     return "".join(f"{textwrap.fill(line, width)}\n" for line in lines) + sections_for_terminal(report, width)
 
 
