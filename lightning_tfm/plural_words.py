@@ -1,5 +1,6 @@
 """Numbers with their nouns, lists, intervals and columns of letters, for people."""
 
+import sys
 from collections.abc import Callable, Sequence
 from unicodedata import east_asian_width
 
@@ -48,11 +49,15 @@ def p_value(p: float | None) -> str:
 
 FILLER = "\uffff"
 """no letter: names, which are printable, cannot hold it"""
+LETTERS = "letters"
+"""how a standard output that knows only few letters treats others (cli/terminal.py)"""
 
 
 def by_columns(text: str) -> str:
     """With a FILLER behind each letter that takes two columns of a terminal, such as 가 and 🦆, so that len() counts
-    columns."""
+    columns; other letters where standard output lacks them, which may be wider."""
+    if getattr(sys.stdout, "errors", None) == LETTERS:
+        text = text.encode(sys.stdout.encoding, LETTERS).decode(sys.stdout.encoding)
     return "".join(letter + FILLER * (east_asian_width(letter) in "WF") for letter in text)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
-from lightning_tfm.plural_words import by_columns, without_filler
+from lightning_tfm.plural_words import LETTERS, by_columns, without_filler
 from lightning_tfm.study.user_classes import earlier_words
 
 ASCII = str.maketrans("◂▸│─━╸╺●○◇÷×±−–—“”’…→Δ·≤≥²\N{NO-BREAK SPACE}", '<>|-===*ox/x~---""\'.>d.<>2 ')
@@ -30,17 +30,17 @@ def say_reading(study: "Study") -> None:
 
 
 def without_utf_8() -> None:
-    """A terminal that knows only few letters gets others for the rest, and never an error."""
+    """A terminal that knows only few letters gets others for the rest, or escapes (\\uac00), and never an error."""
 
     def letters(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeEncodeError)
         words = error.object[error.start : error.end].translate(ASCII)
-        return by_columns(words).encode("ascii", "replace").decode(), error.end
+        return words.encode("ascii", "backslashreplace").decode(), error.end
 
-    codecs.register_error("letters", letters)
+    codecs.register_error(LETTERS, letters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
-            stream.reconfigure(errors="letters")
+            stream.reconfigure(errors=LETTERS)
 
 
 def forest_text(forest: "Forest", width: int) -> str:

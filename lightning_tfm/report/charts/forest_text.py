@@ -25,7 +25,7 @@ def to_text(forest: Forest, width: int = 80, colour: bool = False) -> str:
     if not any(line.entries[0] for line in forest.lines):
         return ""
     named = [replace(line, name=by_columns(line.name)) for line in forest.lines]
-    forest = replace(forest, title=by_columns(forest.title), lines=named)
+    forest = replace(forest, title=by_columns(forest.title), to=by_columns(forest.to), lines=named)
     drawn = _Drawn(forest, width)
     lines = [*textwrap.wrap(forest.title, width), *textwrap.wrap(forest.scope, width), "", *drawn.head()]
     for line in forest.lines:

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -72,6 +71,9 @@ def test_letters_two_columns_wide_do_not_move_what_stands_behind_them(name):
         assert len({columns(line) for line in text.splitlines() if line.endswith(end)}) == 1, text
         assert name.split()[0] in text and "\uffff" not in text
         assert max(map(columns, text.splitlines())) <= 80
+    drawn = to_text(replace(FOREST, lines=lines, to=name), 80).splitlines()
+    places = [columns(line.partition(end)[0]) for end in ("Is it sure?", "same") for line in drawn if end in line]
+    assert len(places) == 3 and len(set(places)) == 1, "the head names the row that others are compared with"
 
 
 def test_a_long_name_is_broken_between_words_and_not_within_one():
@@ -95,23 +97,32 @@ def test_colour_changes_no_letter():
     assert "\033[" in coloured and re.sub(r"\033\[\d+m", "", coloured) == to_text(FOREST, 80)
 
 
+def without_utf_8(script: str) -> str:
+    """What `script` prints on a terminal that knows ASCII alone."""
+    begin = "from lightning_tfm.cli.terminal import without_utf_8\nwithout_utf_8()\n"
+    env = os.environ | {"PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(__file__).parents[3])}
+    shown = subprocess.run([sys.executable, "-c", begin + script], env=env, capture_output=True, check=True)
+    return shown.stdout.decode("ascii")
+
+
 def test_a_terminal_without_utf_8_gets_ascii_in_the_same_columns():
-    script = (
-        "from lightning_tfm.cli.terminal import without_utf_8\nwithout_utf_8()\n"
-        "print(open('t', encoding='utf-8').read(), end='')"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "t").write_text(f"{to_text(FOREST, 80)}I²\n가|\n", encoding="utf-8")
-        env = os.environ | {
-            "PYTHONUTF8": "0",
-            "PYTHONIOENCODING": "ascii",
-            "PYTHONPATH": str(Path(__file__).parents[3]),
-        }
-        shown = subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, check=True)
-    text, wide = shown.stdout.decode("ascii").removesuffix("\n").rsplit("\n", 1)
-    assert text.endswith("\nI2") and wide == "??|", "as wide as it was"
-    assert "-0.3 %" in text and "worse >" in text and "?" not in text.replace("Is it sure?", "")
+    text = without_utf_8(f"print({to_text(FOREST, 80)!a} + 'I\\xb2')")
+    assert text.endswith("\nI2\n") and "-0.3 %" in text and "worse >" in text and "\\" not in text
     assert [len(line) for line in text.splitlines()[:-1]] == [len(line) for line in to_text(FOREST, 80).splitlines()]
+
+
+def test_names_without_a_letter_that_the_terminal_knows_stay_apart_and_move_nothing():
+    lines = without_utf_8(
+        "from lightning_tfm.cli.terminal import align\n"
+        "from lightning_tfm.report.blocks import Column, Table\n"
+        "from lightning_tfm.report.render.text import to_text\n"
+        "rows = [['half', '5'], ['\\uac00\\ub098', '5'], ['\\ub2e4\\ub77c', '5']]\n"
+        "print(align(rows))\n"
+        "print(to_text([Table('', [Column('row', words=True), Column('n')], rows)]))\n"
+    ).splitlines()
+    rows = [line for line in lines if line.endswith(" 5")]
+    assert [row.split()[0] for row in rows] == ["half", r"\uac00\ub098", r"\ub2e4\ub77c"] * 2
+    assert {len(row) for row in rows} == {15}
 
 
 def test_a_figure_for_a_paper_holds_its_own_colours_and_is_a_pdf_and_a_png(tmp_path):
