@@ -38,7 +38,7 @@ class Home:
         return f"{self.label or self.row}, seed {self.seed}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Seen:
     """Runs and studies at a moment, and at which version each of them was last different."""
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields as fields_of
 from datetime import datetime
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import product
 from statistics import fmean
 from types import NoneType
@@ -29,8 +29,9 @@ OF_SCORE = ("nll", *(m.field for m in (*METRICS.values(), CHARACTER) if m.printe
 """what every score has a place for"""
 
 
-def fields(seen: Seen) -> dict[str, Field]:
-    """All that are known of the runs seen, by name."""
+@lru_cache(1)
+def fields(seen: Seen) -> Mapping[str, Field]:
+    """All that are known of the runs seen, by name; looked for once, as every run is asked for its scores."""
     found = [
         Field(name, kind, partial(_of_record, name)) for name, kind in _fields_of(RunRecord).items() if kind != "text"
     ]

@@ -311,7 +311,8 @@ def chosen(served, asked: str) -> dict[str, list[str]]:
 
 
 def test_a_condition_is_answered_with_rows_and_values_or_with_what_is_wrong(served):
-    runs = served.board.look().runs
+    runs = (seen := served.board.look()).runs
+    assert fields(seen) is fields(seen), "runs are asked once for what their scores hold"
     found = chosen(served, "where=state+%3D+%27finished%27&columns=d_model,study,diverged")
     assert found.keys() == {name for name, view in runs.items() if view.state == "finished"}
     sizes, studies, diverged = map(set, zip(*found.values(), strict=True))
