@@ -162,7 +162,9 @@ def _panel(axis: Axis, scale: Scale, top: float, bottom: float, heading: str, wi
         x = scale(value)
         body += tag("line", x1=x, x2=x, y1=top + 40, y2=bottom, class_="zero-line" if value == 0 else "grid")
         said = "0" if value == 0 else numeral(value, "+g") + " %" * axis.percent
-        body += label(x, bottom + 16, said, "middle", "tick")
+        half = SIDE * (len(said) + 1) / 2  # signs are wider than letters
+        middle = min(max(x, half), scale.start + scale.end - half) if within else x
+        body += label(middle, bottom + 16, said, "middle", "tick")
     sides = ("better", "worse") if axis.lower_is_better else ("worse", "better")
     for way, side, room in ((-1, sides[0], zero - low), (1, sides[1], high - zero)):
         if room > (20 + SIDE * len(side) if within else 12):  # it may reach beyond the axis: nothing else is there

@@ -150,6 +150,13 @@ def test_nothing_is_clipped_unless_it_would_more_than_halve_the_axis():
         assert "[+1100, +1400 %]" in picture and "+1230 %" in picture
 
 
+def test_the_numbers_of_an_axis_that_ends_with_the_picture_are_whole():
+    drawn = narrow(replace(FOREST, lines=[Line("a", [Entry(97.0, -50.0, 97.0, "undecided"), None])]))
+    ticks = re.findall(r'<text x="([\d.]+)"[^>]*class="tick">([^<]*%)<', str(drawn))
+    assert [words for _, words in ticks] == [f"{MINUS}50 %", "+50 %", "+100 %"]
+    assert all(8 * len(words) / 2 <= float(x) <= SLIM - 8 * len(words) / 2 for x, words in ticks)
+
+
 @pytest.mark.parametrize("draw", [wide, narrow])
 def test_pictures_hold_every_name_number_and_verdict_inside(draw):
     picture = draw(FOREST, titled=True)
