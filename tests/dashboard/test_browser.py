@@ -24,8 +24,10 @@ def test_axe_finds_nothing_to_mend_and_nothing_is_wider_than_a_phone(open_page, 
     page = open_page(name, width=400, color_scheme=scheme, reduced_motion="reduce")
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert page.evaluate(in_page("broken_heads")) == []
     assert axe_violations(page) == []
     page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.evaluate(in_page("broken_heads")) == []
     assert axe_violations(page) == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, background[4:-1].split(","))) < 200) == (scheme == "dark")
@@ -236,10 +238,10 @@ def test_a_run_that_is_removed_while_its_page_is_open_is_said_to_be_gone(new_pag
 
 @pytest.mark.parametrize("width", [400, 768, 1280, 1920])
 def test_what_a_study_asks_and_found_is_seen_without_scrolling_sideways(open_page, width):
-    study = "#table-studies #study-table"
-    found = open_page("index", width=width).evaluate(
-        in_page("right"), [".scroll", f"{study} td:nth-of-type(4)", f"{study} .question"]
-    )
+    study, page = "#table-studies #study-table", open_page("index", width=width)
+    found = page.evaluate(in_page("right"), [".scroll", f"{study} td:nth-of-type(4)", f"{study} .question"])
+    for table in ("#table-studies", "#table-runs"):
+        assert page.locator(table).evaluate(in_page("fits"))[0] == 0, table
     assert 0 < found[1] <= found[0] + 1, "the best"
     assert (found[2] > 0) == (width > 700)
     queries = ["#part-cells .scroll", "#table-cells caption span"]
