@@ -179,7 +179,7 @@ ANALYSIS = Analysis(
     find=find,
     notes=lambda lines, report: lines,
     notes_in_latex=True,
-    brief=lambda lines, report: lines,
+    brief=lambda lines, report: [] if report.tested else lines,
     json=False,
     without_tests=True,
 )

@@ -295,41 +295,28 @@ def terminal(report: Summary) -> list[Block]:
 
 
 def _by_metric(report: Summary) -> list[Block]:
-    """Without room the numbers of rows, p, the paper's differences, the sizes beside verdicts and the names beside
-    labels are dropped."""
+    """Without room p, the paper's differences, the sizes beside verdicts and the names beside labels are dropped."""
     first, labels = [name_column(), *label_columns(report.rows)], [row for row in report.rows if row.label]
     called = [replace(name_column(), cell=lambda row: Cell(row.label or columns.row_title(row)))]
     names = f"in commands and files: {'; '.join(f'{row.name} {row.label}' for row in labels)}"
-    every, facts = (
-        [("d", "pd", "p", "word"), ("d", "p", "brief"), ("d", "word"), ("d", "brief")],
-        brief_facts(report.rows),
-    )
-    shown = [*notes.brief_notes(report), *_brief_of_analyses(report, worth=False)]
-    whole = [*notes.brief_notes(report), *_brief_of_analyses(report, worth=True)]
-    views: list[list[Table | Notes]] = [[*_tables(report, first, every[0], facts), Notes(whole)]]
-    views += [[*_tables(report, first, keys), Notes(shown)] for keys in every]
+    shown = notes.brief_notes(report)
+    every = [("d", "pd", "p", "word"), ("d", "p", "brief"), ("d", "word"), ("d", "brief")]
+    views: list[list[Table | Notes]] = [[*_tables(report, first, keys), Notes(shown)] for keys in every]
     views += [[*_tables(report, called, ("d", "brief")), Notes([*shown, names])]] * bool(labels)
     to = Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])
     return [to, Widest(views, folds=-1)]
 
 
-def _brief_of_analyses(report: Summary, worth: bool) -> list[str]:
-    """What they say below a table in a terminal; `worth`: it shows the compute multiplier."""
-    every = [(analysis, result) for analysis, result in findings(report) if worth or analysis is not WORTH]
-    return [line for analysis, result in every for line in analysis.brief(result, report)]
-
-
-def _tables(report: Summary, first: Sequence[Shown], keys: Sequence[str], facts: Sequence[Fact] = ()) -> list[Table]:
-    """One for each metric, the first with `facts`; where nothing is tested it has neither p nor verdicts."""
+def _tables(report: Summary, first: Sequence[Shown], keys: Sequence[str]) -> list[Table]:
+    """One for each metric; where nothing is tested it has neither p nor verdicts."""
     made = []
-    for i, metric in enumerate(METRICS[name] for name in report.metrics):
+    for metric in (METRICS[name] for name in report.metrics):
         of = difference_columns(report, metric)
         of["brief"] = replace(of["word"], cell=partial(_brief_cell, metric))
         verdicts = [d.verdict for row in report.rows if (d := row.metric(metric.name).difference)]
         tested = any(verdict != Verdict.UNTESTABLE for verdict in verdicts)
         shown = [of[key] for key in keys if key in of and (tested or key in ("d", "pd"))]
-        own = map(fact_column, facts if i == 0 else ())
-        made.append(table(report.rows, [*first, *own, seed_column(), score_column(metric), *shown]))
+        made.append(table(report.rows, [*first, seed_column(), score_column(metric), *shown]))
     return made
 
 
@@ -351,7 +338,8 @@ def _widest(report: Summary) -> Widest:
     ):
         n = [seed_column()] * (len(report.seeds) > 1)
         made = table(rows, [*first, *map(fact_column, some), *n, *_scores(report, nll), *_paper(rows, unit="")])
-        own = _brief_of_analyses(report, worth=some == every)
+        shown = [(analysis, result) for analysis, result in findings(report) if analysis is not WORTH or some == every]
+        own = [line for analysis, result in shown for line in analysis.brief(result, report)]
         views.append([made, Notes([*notes.untested_notes(report, bool(nll)), *own])])
     return Widest(views)
 

@@ -181,13 +181,13 @@ def brief_notes(report: Summary) -> list[str]:
     verdicts = "; verdicts use p (BH), over the rows of a metric" * tested
     notes.append(f"{SEEDS}; marginal {report.level} % intervals{verdicts}")
     notes += columns.size_notes(report.scale, report.rows, brief=True)
-    return [
-        *notes,
+    notes += [
         *common_notes(report),
         *twin_notes(report.rows),
         *outlier_clauses(report.rows),
         *empty_cell_notes(report.rows),
     ]
+    return notes + [line for analysis, result in findings(report) for line in analysis.brief(result, report)]
 
 
 def tested_notes(report: Summary) -> list[str]:

@@ -82,8 +82,7 @@ def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study, monkeypatch):
     columns.FACTS.append(added)
     try:
         built, report = table_of(study), make("made", study.root)
-        views = [render_table(table, "text", 200) for table in (built, report.summary)]
-        views += [render_table(built, "markdown"), paper_latex(built)]
+        views = [render_table(built, "text", 200), render_table(built, "markdown"), paper_latex(built)]
         views += [report.render(kind) for kind in ("markdown", "latex", "html")]
         assert all("counted" in view and " of them" in view for view in views)
         csv = (render_table(built, "csv"), report.render("csv"))
