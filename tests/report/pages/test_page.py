@@ -43,7 +43,7 @@ class Parser(html.parser.HTMLParser):
         self.ids += [values["id"]] if "id" in values else []
         self.scripts += tag == "script"
         assert not any(name.startswith("on") for name in values), values
-        if tag not in ("meta", "link", "input", "br"):
+        if tag not in ("meta", "link", "input", "br", "wbr"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
