@@ -16,7 +16,7 @@ from lightning_tfm.plural_words import plural
 from lightning_tfm.report.stats import base_alone, evidence, resampling, statistics
 from lightning_tfm.report.stats.evidence import Evidence
 from lightning_tfm.report.stats.statistics import LEAST, Differences, SentenceNoise
-from lightning_tfm.report.wording.verdict import FEWER, RowVerdict
+from lightning_tfm.report.wording.verdict import FEWER, SAME_SCORES, UNSCORED, RowVerdict
 from lightning_tfm.report.wording.verdict import judge as verdict_of
 from lightning_tfm.report.wording.verdict_words import Verdict
 
@@ -248,9 +248,9 @@ class _Metric:
         if i == 0:
             return row
         if few == 0 or self.diverged[0]:
-            why = f"seeds of {to} diverged" if self.diverged[0] else "no scores" + f" of {to}" * (n > 0)
+            why = f"seeds of {to} diverged" if self.diverged[0] else UNSCORED + f" of {to}" * (n > 0)
             return row.with_verdict(RowVerdict(Verdict.UNTESTABLE, why, why))
-        e = evidence.untested_evidence(float(d.estimate[i]), n, n_0, "all seeds gave the same number")
+        e = evidence.untested_evidence(float(d.estimate[i]), n, n_0, SAME_SCORES)
         if tested or (few > 1 and d.se[i] > 0):
             e = replace(e, **evidence.fields_of(numbers, i, tested))
         if missing:

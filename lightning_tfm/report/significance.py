@@ -26,7 +26,7 @@ from lightning_tfm.report.stats.evidence import (
     significance_fields,
     untested_evidence,
 )
-from lightning_tfm.report.wording.verdict import FEWER
+from lightning_tfm.report.wording.verdict import FEWER, SAME_SCORES
 
 Key = tuple[str, str]
 """(row, metric)"""
@@ -108,7 +108,7 @@ def _why_not(n: int, n_base: int, reference: str | None, se: float) -> str:
         few = min(n, n_base)
         whose = "" if n == few else f" of {reference or 'base'}"
         return f"{plural(few, 'seed')}{whose}, {FEWER} {statistics.LEAST}"
-    return "some resampled texts have no score" if math.isnan(se) else "all seeds gave the same number"
+    return "some resampled texts have no score" if math.isnan(se) else SAME_SCORES
 
 
 def _differences(

@@ -31,7 +31,7 @@ from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.study_report import Report
 from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.report.tables.columns import name_cell
-from lightning_tfm.report.wording.verdict import UNSCORED
+from lightning_tfm.report.wording.verdict import SAME_SCORES, UNSCORED
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import differences
@@ -205,7 +205,7 @@ class Studies:
             return why + " of base" * (why == UNSCORED and of.metric(metric).mean is not None)
         if min(e.n, e.n_base) == 1:
             return "1 seed" + " of base" * (e.n > 1)
-        return "all seeds gave the same number" if e.se == 0 else why
+        return SAME_SCORES if e.se == 0 else why
 
     def called(self, row: str) -> str:
         return self.labels.get(row, row)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # a row imports rows files and YAML, which judging a file of 
 FEWER = "a verdict needs"
 """in the reason why a row is not testable, where seeds are missing"""
 UNSCORED = "no scores"
+SAME_SCORES = "all seeds gave the same number"
 SCOPE = "over seeds: this corpus, this scale"
 """what every word speaks of"""
 BIAS = (
