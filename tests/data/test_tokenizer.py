@@ -124,6 +124,15 @@ def test_identity_keeps_characters_and_bytes_spell_unknown_ones(tmp_path):
     assert 1 not in ids and spelling.decode(ids) == "der \u4e2d"
 
 
+def test_a_sentence_is_one_line_whatever_bytes_it_spells(tmp_path):
+    """A line feed would shift all translations below it against their references."""
+    tokenizer = load(train_on_counts(LINES, Data(vocab_size=320, byte_fallback=True)), tmp_path)
+    feed = next(i for i in range(tokenizer.V) if tokenizer.piece(i) == "<0x0A>")
+    first, last = tokenizer.encode(["der", "Hund"])
+    assert tokenizer.decode([*first, feed, *last]).split() == ["der", "Hund"]
+    assert "\n" not in tokenizer.decode([feed, *first, feed])
+
+
 def test_a_tab_is_a_space(tmp_path):
     tokenizer = load(train_on_counts(LINES, Data(vocab_size=60)), tmp_path)
     assert tokenizer.decode(tokenizer.encode(["der\tMann"])[0]) == "der Mann"
@@ -205,6 +214,7 @@ def test_another_vocabulary_is_another_store(data, tmp_path):
         ("a\n\nb\n", "vocab.txt:2: an empty line"),
         ("<unk>\n", "vocab.txt: holds no tokens"),
         (b"a\n\xff\n", "vocab.txt: not UTF-8"),
+        ("\u2581the\nend\n", "vocab.txt: '\u2581the' is a token of SentencePiece"),
     ],
 )
 def test_a_vocabulary_that_will_not_do(tmp_path, content, said):
@@ -226,6 +236,7 @@ def test_what_is_missing_or_contradictory(data, tmp_path):
 
 def test_joined_pieces():
     assert join_pieces("unter@@ bro@@ chen x@@") == "unterbrochen x" and join_pieces("a@@b @@ c") == "a@@b c"
+    assert join_pieces("a@@\tb c@@  d") == "ab cd", "as they are cut"
 
 
 def test_moses_tokens_are_not_tokenised_again():

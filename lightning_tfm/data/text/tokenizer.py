@@ -19,7 +19,7 @@ from lightning_tfm.special_tokens import BOS, EOS, PAD, UNK
 PIECES = "pieces.txt"
 """of a store of ready pieces: a line for each, by id"""
 SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
-JOIN = re.compile("@@( |$)")
+JOIN = re.compile("@@([ \t]+|$)")
 
 
 def tabs_as_spaces(line: str) -> str:
@@ -55,8 +55,8 @@ class Tokenizer:
         return self._processor.encode(spaces, num_threads=threads, return_type="numpy")
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Plain text of one sentence; padding, begin and end vanish."""
-        return self._processor.decode([int(i) for i in ids])
+        """Plain text of one sentence, which is one line whatever bytes it spells; padding, begin and end vanish."""
+        return self._processor.decode([int(i) for i in ids]).replace("\n", " ")
 
     def plain(self, line: str) -> str:
         """A line of the corpus as it is scored."""

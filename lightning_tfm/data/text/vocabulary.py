@@ -14,6 +14,7 @@ import sentencepiece
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.text.tokenizer import SPECIAL, tabs_as_spaces
+from lightning_tfm.data.text.word_encoder import SPACE
 from lightning_tfm.errors import UserError
 from lightning_tfm.special_tokens import BOS, EOS, PAD, UNK
 from lightning_tfm.sums import sha256
@@ -103,7 +104,7 @@ def vocabulary_fingerprint(data: Data, corpus: Corpus) -> str:
 def read_vocabulary(path: Path) -> list[str]:
     """The pieces of a file, in its order; a count after a piece and the special pieces are left out.
 
-    Raises UserError where a line is empty, repeats a piece, or is not UTF-8.
+    Raises UserError where a line is empty, repeats a piece, or is not UTF-8, or where nothing would join the pieces.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -120,6 +121,12 @@ def read_vocabulary(path: Path) -> list[str]:
     pieces = [piece for piece in numbers if piece not in SPECIAL.values()]
     if not pieces:
         raise UserError(f"{path}: holds no tokens")
+    cut = next((piece for piece in pieces if piece.startswith(SPACE) and piece != SPACE), None)
+    if cut and not any(piece.endswith("@@") for piece in pieces):
+        raise UserError(
+            f"{path}: '{cut}' is a token of SentencePiece; only `@@ ` is joined here, so that BLEU would count tokens "
+            "for words: give the text before it was cut, without data.tokenizer=pieces"
+        )
     return pieces
 
 
