@@ -55,7 +55,25 @@ def prepare(data: Data, root: Path, say: Say | None = None) -> Prepared:
                 if _key(data, make_corpus(data)) != key:
                     raise UserError(f"{data.corpus}: the text changed while it was read; run the same command again")
                 publish(building, folder)
-    return Prepared(folder)
+    prepared = Prepared(folder)
+    if say is not None:
+        for line in _remarks(prepared, data.max_len):
+            say(line)
+    return prepared
+
+
+def _remarks(prepared: Prepared, max_len: int) -> Iterator[str]:
+    """What makes scores of a text say something else than they seem to."""
+    splits, train = prepared.card["splits"], prepared.card["splits"]["train"]
+    known_by = "source" if prepared.card["languages"][0] else "text"
+    for role, count in train["source_also_in"].items():
+        if count:
+            yield f"{count:,} of {train['pairs']['kept']:,} training pairs have a {known_by} that {role} has too"
+    for role, target in ((role, split["pieces"]["target"]) for role, split in splits.items() if role != "train"):
+        if target["unknown"]:
+            yield f"{target['unknown']:,} of {target['total']:,} tokens of {role}'s references are unknown, thus cheap"
+    if left_out := prepared.too_long(max_len):
+        yield f"data.max_len={max_len} leaves out {left_out:,} of {len(prepared.train):,} training pairs"
 
 
 def text_not_built(data: Data, root: Path) -> dict[str, list[str]]:

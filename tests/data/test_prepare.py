@@ -127,6 +127,11 @@ def test_too_long_is_counted_not_dropped(files, tmp_path):
     over = np.flatnonzero(np.maximum(split.source_lengths, split.target_lengths) + 1 > longest - 1)
     assert prepared.too_long(longest - 1) == len(over) > 0
     assert prepared.too_long(1) == 40
+    said: list[str] = []
+    for limit in (longest, longest - 1):
+        prepare(replace(data, max_len=limit), tmp_path, said.append)
+    told = [line for line in said if "leaves out" in line]
+    assert told == [f"data.max_len={longest - 1} leaves out {len(over)} of 40 training pairs"]
 
 
 def test_what_is_trained_on_is_cleaned_and_sampled_where_a_held_out_split_has_its_name(files, tmp_path):
@@ -268,3 +273,21 @@ def test_a_store_never_holds_another_text_than_its_name_says(files, tmp_path, mo
     with pytest.raises(UserError, match=rf"{path} changed while it was read \(sha256 "):
         prepare(data, tmp_path)
     assert os.listdir(tmp_path / "data") == []
+
+
+def test_held_out_sources_that_are_trained_on_are_told(files, tmp_path):
+    said: list[str] = []
+    trained = (Path(files().folder) / "train.en").read_bytes().splitlines(keepends=True)
+    prepare(files(), tmp_path, said.append)
+    assert not any("too" in line for line in said)
+    prepare(files({"val.en": b"".join(trained[:8])}), tmp_path, said.append)
+    assert "8 of 40 training pairs have a source that dev has too" in said
+
+
+def test_references_that_the_vocabulary_lacks_are_told(files, tmp_path):
+    said: list[str] = []
+    prepare(files(), tmp_path, said.append)
+    assert not any("unknown" in line for line in said)
+    prepared = prepare(files({"val.de": b"neu\n" * 7 + "\u4e2d\n".encode()}), tmp_path, said.append)
+    total = prepared.card["splits"]["dev"]["pieces"]["target"]["total"]
+    assert f"1 of {total} tokens of dev's references are unknown, thus cheap" in said
