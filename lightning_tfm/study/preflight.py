@@ -83,6 +83,8 @@ def check_trainable(experiment: Experiment, row: str) -> None:
     for key, split in (("dev", data.dev), ("test", data.test)):
         if split in data.train.split("+"):
             raise UserError(f"{row}: data.{key}={split} is trained on (data.train={data.train}): name another split")
+    if data.corpus == "files" and data.source == data.target:
+        raise UserError(f"{row}: data.source and data.target are both '{data.source}', one file for both sides")
     check_classes(experiment)
     check_weights(experiment, row)
 

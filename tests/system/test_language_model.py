@@ -142,7 +142,7 @@ def test_it_continues_a_prompt_as_the_whole_text_says(root):
 
 def test_translate_writes_the_continued_prompts(root):
     run = next(iter(records(root))).name
-    said = call("translate", run, "--evaluation.beam", "2", "--out", str(root), given="ka lo\nmi nu pe\n")
+    said = call("translate", run, "--evaluation.beam", "2", "--out", str(root), given="\ufeffka lo\nmi nu pe\n")
     assert [line.split()[:2] for line in said.out.splitlines()] == [["ka", "lo"], ["mi", "nu"]]
 
 
@@ -151,6 +151,8 @@ def test_validate_says_what_was_scored(root):
     assert re.fullmatch(r"dev \(val\): PPL [\d.]+, last weights: .*\n", call("validate", run, "--out", str(root)).out)
     said = call("test", run, "--set", "far", "--out", str(root)).out
     assert said.startswith("test (far): PPL ") and "\n  " not in said
+    refused = call("test", run, "--set", "builtin:val", "--out", str(root), code=2).err
+    assert "--set builtin:val: builtin has a source, and the run takes none" in refused
 
 
 def test_what_needs_translations_is_refused(root):

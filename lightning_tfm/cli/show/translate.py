@@ -55,11 +55,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _open(options: dict[str, Any], stack: ExitStack) -> tuple[TextIO, TextIO]:
     if not options["input"]:
-        cast(TextIOWrapper, sys.stdin).reconfigure(encoding="utf-8", newline="\n")
+        cast(TextIOWrapper, sys.stdin).reconfigure(encoding="utf-8-sig", newline="\n")
     if not options["to"]:
         cast(TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", newline="\n")
     try:
-        source = open(options["input"], encoding="utf-8", newline="\n") if options["input"] else None
+        source = open(options["input"], encoding="utf-8-sig", newline="\n") if options["input"] else None
         target = open(options["to"], "w", encoding="utf-8", newline="\n") if options["to"] else None
     except OSError as error:
         raise UserError(f"{error.filename}: {error.strerror}") from error

@@ -24,6 +24,9 @@ class TextSet:
         if corpus_name and corpus_name != data.corpus:
             if corpus_name not in CORPORA:
                 raise UserError(f"--set {name}: no corpus '{corpus_name}'; valid: {', '.join(sorted(CORPORA))}")
+            if CORPORA[corpus_name].source != data.translated:
+                side = "no source, and the run translates" if data.translated else "a source, and the run takes none"
+                raise UserError(f"--set {name}: {corpus_name} has {side}")
             data = replace(data, corpus=corpus_name, folder="")
         corpus = make_corpus(data)
         pairs = list(corpus.lines(split))
