@@ -3,35 +3,41 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lightning_tfm.config import Evaluation, Experiment, evaluation_hash
+from lightning_tfm.config import Data, Evaluation, Experiment, evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import ADDED, METRICS
 from lightning_tfm.runs.folder import RunFolder, experiment_of
 from lightning_tfm.runs.record import Measure, Missing, Score, read_score, to_plain
 from lightning_tfm.sums import DamagedFile, check_files, with_checksum
 
+if TYPE_CHECKING:
+    from lightning_tfm.data.dataset import Prepared, Text
+
 PAPER = "paper_bleu"
 """the measure of bleu.py:paper_bleu"""
 
 
-def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Score, Path]:
-    """A score and its file, made where it is not there, with every other measure of the translations."""
-    from lightning_tfm.data.dataset import Text
+def score_set(
+    folder: RunFolder, experiment: Experiment, set_name: str, prepared: "Prepared | None" = None
+) -> tuple[Score, Path]:
+    """A score and its file, made where it is not there, with every other measure of the translations. `prepared`: the
+    texts that a split is of, if not those that the run was trained with."""
     from lightning_tfm.data.text.adhoc_split import TextSet
     from lightning_tfm.inference.load import Trained
     from lightning_tfm.runs.evaluation import score_split
 
     trained = Trained.open(folder, experiment)
-    splits = {split["name"] for split in trained.prepared.card["splits"].values()}
-    tokenizer = trained.prepared.tokenizer
-    text: Text = trained.prepared if set_name in splits else TextSet(set_name, experiment.data, tokenizer)
+    prepared = prepared or trained.prepared
+    tokenizer = prepared.tokenizer
+    text: Text = prepared if _has(prepared, set_name) else TextSet(set_name, experiment.data, tokenizer)
     split = set_name.replace(":", ".")
     name = evaluation_hash(experiment, text.fingerprint(set_name))
     path = folder.scores(name) / f"{split}.json"
     there = read_score(path)
     translated = experiment.data.translated
-    if isinstance(there, Score) and (not translated or there.measures.keys() >= {*ADDED, PAPER}):
+    if isinstance(there, Score) and (not translated or _is_whole(there, experiment.evaluation)):
         return there, path
     attempt = folder.claim()
     score = there if isinstance(there, Score) and not _is_damaged(path.parent, there) else None
@@ -49,6 +55,34 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     attempt.write_json(path, with_checksum(to_plain(replace(whole, run=folder.path.name))))
     attempt.release()
     return whole, path
+
+
+def was_edited(folder: RunFolder, data: Data, split: str) -> bool:
+    """Whether the files of a run's split hold another text now; False where that cannot be known."""
+    from lightning_tfm.data.dataset import Prepared
+    from lightning_tfm.data.text.adhoc_split import TextSet
+
+    run = folder.read_result()
+    store = folder.root / "data" / (run.data.store if run else "")
+    if data.corpus not in ("files", "lines") or not (store / "card.json").is_file():
+        return False
+    prepared = Prepared(store)
+    if not _has(prepared, split):
+        return False
+    try:
+        return TextSet(split, data, prepared.tokenizer).fingerprint(split) != prepared.fingerprint(split)
+    except (UserError, OSError):
+        return False
+
+
+def _has(prepared: "Prepared", split: str) -> bool:
+    return any(card["name"] == split for card in prepared.card["splits"].values())
+
+
+def _is_whole(score: Score, how: Evaluation) -> bool:
+    """Whether it has what `score_set` adds, and what is asked for as it would be counted now."""
+    own = [(m.name, score.measures[m.name]) for m in METRICS.named(how.metrics) if m.name in score.measures]
+    return score.measures.keys() >= {*ADDED, PAPER} and all(_as_now(*measure) for measure in own)
 
 
 def score_long(folder: RunFolder, base: Experiment) -> bool:

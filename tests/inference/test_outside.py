@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,14 +20,16 @@ from lightning_tfm.inference.export import load_exported, to_ctranslate2, to_saf
 from lightning_tfm.inference.head_ablation import without
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.inference.weight_records import COUNTS, count_saturation, measure_softmax, schemes, weights
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.model.beam_search import beam_search
 from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.positions import sinusoids
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.folder import RunFolder, experiment_of
-from tests.helpers.tiny import experiment, in_child, train, write_corpus
+from tests.helpers.tiny import TINY, experiment, in_child, train, write_corpus
 
 SQUARE = {"model__d_k": 8, "model__d_v": 8}
+AVERAGED = {"training__average_last": 2, "training__average_every": 5}
 VARIANTS = {
     "post": {},
     "pre, learned, biases": {"model__norm": "pre", "model__positions": "learned", "model__attention_bias": True},
@@ -45,7 +49,7 @@ def text(tmp_path_factory):
 def run(text, tmp_path_factory):
     """A finished run with snapshots: (its directory, the root)."""
     root = tmp_path_factory.mktemp("root")
-    e = experiment(text, **SQUARE, training__average_last=2, training__average_every=5)
+    e = experiment(text, **SQUARE, **AVERAGED)
     return in_child(train, e, root), root
 
 
@@ -72,6 +76,8 @@ def test_another_set_with_single_and_averaged_weights(run, text, capsys):
     assert "lightning-tfm data prepare wmt14-en-de" in capsys.readouterr().err
     assert main(["test", str(run[0]), "--set", "wmt15:x"]) == 2
     assert "no corpus 'wmt15'" in capsys.readouterr().err
+    assert main(["test", str(run[0]), "--set", "builtin-lines:val"]) == 2
+    assert "builtin-lines has no source, and the run translates" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -96,6 +102,64 @@ def test_files_of_any_length_in_order_on_several_processes(run, tmp_path, capsys
     assert [float(row[2]) for row in second] == sorted((float(row[2]) for row in second), reverse=True)
     assert main(["translate", *common, "--n_best", "9"]) == 2
     assert "from 1 to evaluation.beam=4" in capsys.readouterr().err
+
+
+def test_by_configuration_the_text_of_now_is_scored_and_by_name_the_run_s_own(run, text, capsys):
+    changes = TINY | {key.replace("__", "."): value for key, value in (SQUARE | AVERAGED).items()}
+    options = [*(f"--{key}={value}" for key, value in changes.items()), f"--data.folder={text}", f"--out={run[1]}"]
+    references = (text / "val.de").read_bytes()
+
+    def ppl(*argv: str) -> tuple[str, str]:
+        assert main(["validate", *argv, "--trainer.threads", "1"]) == 0
+        said = capsys.readouterr()
+        return said.out.split("PPL ")[1].partition(",")[0], said.err
+
+    before = ppl(*options)
+    assert ppl(str(run[0]))[0] == before[0]
+    try:
+        (text / "val.de").write_bytes(references.swapcase())
+        configured, of_run, present = ppl(*options), ppl(str(run[0])), ppl(str(run[0]), "--set", "files:val")
+    finally:
+        (text / "val.de").write_bytes(references)
+    assert configured[0] == present[0] != before[0] == of_run[0]
+    assert "val was edited since the run" in of_run[1] and "--set files:val scores" in of_run[1]
+    assert "was edited" not in before[1] + configured[1] + present[1]
+
+
+OWN = """from lightning_tfm.corpus_metrics import Summed
+
+
+class Lines(Summed):
+    WIDTH = 2
+
+    def counts(self, hypotheses):
+        return [[1, 1] for _ in hypotheses]
+
+    @staticmethod
+    def score(sums_X):
+        return {} * sums_X[..., 0] / sums_X[..., 1]
+"""
+
+
+def test_a_metric_whose_code_has_changed_is_counted_anew(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    for factor in (100, 7):
+        (tmp_path / "own_lines.py").write_text(OWN.replace("{}", str(factor)))
+        argv = ["--evaluation.metrics", "own_lines:Lines", "--evaluation.beam", "1", "--trainer.threads", "1"]
+        assert main(["validate", str(run[0]), *argv]) == 0
+        said = capsys.readouterr().out
+        assert re.findall(r"own_lines:Lines +([\d.]+)", said) == [f"{factor:.2f}"] * 2
+        del sys.modules["own_lines"], METRICS["own_lines:Lines"]
+
+
+def test_a_byte_order_mark_is_not_translated(run, tmp_path):
+    written = []
+    for mark in ("", "\ufeff"):
+        (tmp_path / "in.txt").write_text(f"{mark}ka lo mi\nnu pe\n", encoding="utf-8")
+        files = ["--input", str(tmp_path / "in.txt"), "--to", str(tmp_path / "out.txt")]
+        assert main(["translate", str(run[0]), *files, "--scores", "--trainer.threads", "1"]) == 0
+        written.append((tmp_path / "out.txt").read_text())
+    assert written[0] == written[1]
 
 
 def test_safetensors_load_without_the_run(run, tmp_path):

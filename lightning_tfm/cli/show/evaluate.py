@@ -1,5 +1,6 @@
 """`validate` and `test`: dev, test or another text, scored with a trained run; nothing is trained."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from lightning_tfm.cli.arguments import Parser, check_trainer, make_parser, parse, parse_plain
 from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
-from lightning_tfm.inference.rescore import score_set
+from lightning_tfm.inference.rescore import score_set, was_edited
 from lightning_tfm.metrics import METRICS, OF_TEXT, in_print
 from lightning_tfm.plural_words import plural
 from lightning_tfm.runs.folder import RunFolder, experiment_of, find_trained, run_folders
@@ -43,12 +44,18 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     import torch
 
+    from lightning_tfm.data.prepare import prepare
+
+    prepared = None if settings.verb["run"] else prepare(experiment.data, settings.out)
+    if prepared is None and was_edited(folder, experiment.data, name):
+        again = f"--set {experiment.data.corpus}:{name} scores what it is now"
+        print(f"{name} was edited since the run, which is scored on it as it was: {again}", file=sys.stderr)
     if settings.hardware.threads:
         torch.set_num_threads(settings.hardware.threads)
     chosen = experiment.evaluation.weights
     for weights in sorted({chosen, "last", "average"} if experiment.training.average_last else {chosen}, reverse=True):
         how = replace(experiment, evaluation=replace(experiment.evaluation, weights=weights))
-        score, path = score_set(folder, how, name)
+        score, path = score_set(folder, how, name, prepared)
         print(f"{which} ({name}): {in_print(score)}, {weights} weights: {path}")
         own = {} if (bleu := OF_TEXT.of(score)) is None else {OF_TEXT.name: Measure(bleu, score.signature)}
         for measure, added in (own | score.measures).items():
