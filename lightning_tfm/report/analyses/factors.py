@@ -403,7 +403,7 @@ def _forest(summary: FactorSummary, metrics: Sequence[str]) -> Forest:
 def _entry(e: Effect) -> Entry:
     metric = METRICS[e.metric]
     lower, upper = (None if v is None else metric.in_units(v) for v in (e.lower, e.upper))
-    side = Verdict.WORSE if e.estimate * metric.side > 0 else Verdict.BETTER
+    side = Verdict.BETTER if metric.better(e.estimate) else Verdict.WORSE
     word = side if stands_out(e) else Verdict.UNDECIDED
     return Entry(metric.in_units(e.estimate), lower, upper, Verdict.UNTESTABLE if e.p is None else word)
 

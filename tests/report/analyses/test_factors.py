@@ -79,6 +79,8 @@ def test_effects_that_are_there_are_found(tmp_path):
     assert main.lower < 0.6 < main.upper and main.p < 0.001
     assert cross.lower < 0.6 < cross.upper and cross.p < 0.001
     assert main.depends_on == ["training.warmup"] and cross.depends_on == []
+    drawn = factors._forest(report.summary.analyses["factors"], ["ppl", "bleu"]).lines[0].entries
+    assert [e.estimate > 0 for e in drawn] == [True, False] and {e.verdict for e in drawn} == {"worse"}
     page = report.render("html")
     assert "norm pre × warm-up 800" in page and page.index("section-factors") < page.index("section-table")
     assert 'aria-label="Dev perplexity by norm and warm-up"' in page and "norm post, warm-up 800: " in page
