@@ -38,11 +38,11 @@ from lightning_tfm.report.render.every_format import Document
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.report.stats.statistics import ALPHA, Estimate
 from lightning_tfm.report.study_report import Report
-from lightning_tfm.report.wording.verdict import UNSCORED
 from lightning_tfm.report.wording.verdict_words import WORDS, Shift, Verdict
 
 AXES = 2
 """metrics in a picture"""
+NO_INTERVAL = "no interval"
 
 
 # --- the numbers ---
@@ -83,9 +83,7 @@ def changes_between(lines: pd.DataFrame, same: Cells = frozenset(), diverged: Ce
         "no such row": both.n.isna(),
         "the same runs": alike,
         Verdict.DIVERGED.value: apart,
-        UNSCORED: np.isnan(d.estimate),
-        "single seed": np.isnan(d.se + d.df) & ~(d.se == 0),
-        "equal seeds": d.se == 0,
+        NO_INTERVAL: np.isnan(d.estimate + d.se + d.df),
         Verdict.UNTESTABLE.value: both.p.isna() | both.p_1.isna(),
     }
     why = np.select(list(reasons.values()), list(reasons), "")
@@ -120,8 +118,8 @@ def compare(reports: Sequence[Report]) -> Document:
     same = {(row, k) for k, report in others for row, runs in mine.items() if runs and runs == runs_of(report, row)}
     diverged = {(row, k) for row in mine for k in studies.reports if (of := studies.row_in(k, row)) and of.diverged}
     both = changes_between(studies.lines, same, diverged)
-    for r in both[both.verdict == UNSCORED].itertuples():
-        lacks = r.study if np.isnan(r.estimate) else first
+    for r in both[both.verdict == NO_INTERVAL].itertuples():
+        lacks = r.study if np.isnan(r.lower) else first
         both.loc[r.Index, "verdict"] = studies.without_interval(lacks, r.row, r.metric)
     forests = [picture(of, studies, first, k) for k, of in both.groupby("study", sort=False)]
     pictures: list[Block] = [Main(f, f.title * (len(forests) > 1)) for f in forests if f.lines]

@@ -205,7 +205,7 @@ class Studies:
             return why + " of base" * (why == UNSCORED and of.metric(metric).mean is not None)
         if min(e.n, e.n_base) == 1:
             return "1 seed" + " of base" * (e.n > 1)
-        return SAME_SCORES if e.se == 0 else why
+        return why if e.se is None else SAME_SCORES
 
     def called(self, row: str) -> str:
         return self.labels.get(row, row)

@@ -101,7 +101,7 @@ def half_width(tau2: float, se: float, K_e: float, variance: float = 0.0) -> flo
 def pooled_rows(lines: pd.DataFrame) -> pd.DataFrame:
     """Of each row and metric of `lines` (long_table.py) with an interval in enough studies `random_effects`, p
     corrected over the rows of the metric, and a word."""
-    enough = lines[lines.se > 0].groupby(["metric", "row"], sort=False).filter(lambda of: len(of) >= LEAST)
+    enough = lines[lines.lower.notna()].groupby(["metric", "row"], sort=False).filter(lambda of: len(of) >= LEAST)
     of = enough.groupby(["row", "metric"], sort=False)
     made = pd.DataFrame([dict(row=k, metric=m) | random_effects(own.estimate, own.se**2) for (k, m), own in of])
     if made.empty:
@@ -178,7 +178,7 @@ def picture(made: pd.DataFrame, studies: Studies) -> Forest:
     """Corpora as dots, their mean, its interval, around it the interval for an unseen corpus; the paper's beside."""
     metric, names = studies.deciding, list(studies.reports)
     of, scales = METRICS[metric], "One scale" if _one_scale(studies) else "Several scales"
-    own = studies.lines[(studies.lines.metric == metric) & (studies.lines.se > 0)]
+    own = studies.lines[(studies.lines.metric == metric) & studies.lines.lower.notna()]
     order = made[made.metric == metric].sort_values("estimate", ascending=not of.lower_is_better, kind="stable")
     lines, papers = [], []
     for r in order.to_dict("records"):
@@ -221,7 +221,7 @@ def _drawn(metric: str, low: float, high: float) -> tuple[float, float] | None:
 
 def _absences(studies: Studies, pooled: Sequence[str]) -> Iterator[str]:
     """Which rows lack an interval in some studies, and why: what diverges there is in no mean."""
-    own = studies.lines[(studies.lines.metric == studies.deciding) & (studies.lines.se > 0)]
+    own = studies.lines[(studies.lines.metric == studies.deciding) & studies.lines.lower.notna()]
     there = set(zip(own.row, own.study, strict=True))
     for row in studies.lines.row.unique():
         absent = (study for study in studies.reports if (row, study) not in there)

@@ -124,7 +124,7 @@ def scaling_rows(studies: Studies, target: float) -> tuple[pd.DataFrame, pd.Data
     names, sizes = list(studies.reports), list(map(_parameters, studies.reports.values()))
     lines, last = studies.lines[studies.lines.metric == PPL.name], names[-1]
     change = changes_between(lines).set_index(["study", "row"]).loc[last]
-    whole = lines[lines.lower.notna() & (lines.se > 0)].groupby("row").filter(lambda of: len(of) == len(names))
+    whole = lines[lines.lower.notna()].groupby("row").filter(lambda of: len(of) == len(names))
     few = [f"{row}: no interval at every scale" for row in lines.row.unique() if row not in set(whole.row)]
     left_out = [*studies.left_out, *few]
     if whole.empty:

@@ -273,7 +273,7 @@ def texts(tmp_path_factory):
     return folder
 
 
-OTHERS = ["deep", "bare", "few", "one", "gone", "small", "loud", "louder"]
+OTHERS = ["deep", "bare", "few", "one", "gone", "same", "small", "loud", "louder"]
 
 
 def more_text(root, name, rows=("base", "A-h1", "A-h4"), base=BASE, **how):
@@ -305,12 +305,19 @@ def test_it_says_why_a_study_has_no_interval_of_a_row(texts):
     more_text(texts, "few", skip=[("A-h1", 1), ("A-h1", 2)])
     more_text(texts, "one", skip=[("base", 1), ("base", 2)])
     more_text(texts, "gone", skip=[("A-h1", seed) for seed in (1, 2, 3)])
-    names = ["s0", "s1", "s2", "bare", "few", "one", "gone"]
+    same = more_text(texts, "same")
+    for row, seed in ((row, seed) for row in same.study.rows for seed in same.study.seeds):
+        same.rng = np.random.default_rng(len(row.name))
+        same.write(row, seed, 0.0)
+    names = ["s0", "s1", "s2", "bare", "few", "one", "gone", "same"]
     found = meta_analysis([make(name, texts) for name in names])
-    lacks = "bare (no scores of base), few (1 seed), one (1 seed of base), gone (no scores)"
+    lacks = "bare (no scores of base), few (1 seed), one (1 seed of base), gone (no scores), "
+    lacks += "same (all seeds gave the same number)"
     assert f"A-h1: without {lacks}" in found.found["left out"]
-    lines = {line["study"]: line["verdict"] for line in compare([make(n, texts) for n in ("s0", "bare", "gone")]).data}
-    assert lines["bare"] == "no scores of base"
+    assert [line["studies"] for line in found.data if line["row"] == "A-h1"] == [3, 3]
+    lines = compare([make(n, texts) for n in ("s0", "bare", "few", "same")]).data
+    verdicts = {line["study"]: line["verdict"] for line in lines if line["row"] == "A-h1"}
+    assert list(verdicts.values())[1:] == ["no scores of base", "1 seed", "all seeds gave the same number"]
 
 
 def test_studies_of_several_scales_are_not_called_one(texts):
