@@ -23,11 +23,11 @@ from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.runs.rescored import read_under_evaluation
 from lightning_tfm.schema import infinite_as_text
 from lightning_tfm.study.preflight import check_trainable
-from lightning_tfm.study.row_tuning import FILE, TunedRow, at_edge
+from lightning_tfm.study.row_tuning import FILE, TunedRow, TuningSummary, at_edge, read_tuning
 from lightning_tfm.study.rows import Row, apply
 from lightning_tfm.study.settings import check_experiment
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.study.study_file import folder_of, save
+from lightning_tfm.study.study_file import folder_of, save, with_saved
 from lightning_tfm.yaml_files import read_word
 
 TUNE_SEEDS = "1001-1003"
@@ -90,9 +90,18 @@ def with_best_values(study: Ablation, tuning: Tuning, root: Path, resources: Res
     """`study` with every row at its best value, tried in a separate study. None, UserError, SystemExit as `work`."""
     from lightning_tfm.queue.launch import work
 
+    folder = folder_of(root, study.name)
+    before = read_tuning(folder)
+    kept = {row.row: row for row in before.rows} if before else {}  # of rows that are not asked for, as by --only
+    if before and _tried(before) != _tried(tuning) and (other := kept.keys() - {row.name for row in study.rows}):
+        key, values, seeds = _tried(before)
+        raise UserError(
+            f"{folder / FILE}: {', '.join(sorted(other))} took the best {key} of {', '.join(values)} at seed "
+            f"{', '.join(map(str, seeds))}: tune the same for these rows, or give this study its own name with --name"
+        )
     tried = replace(study, name=f"{study.name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
     tried = tried.with_sources()
-    save(tried, root)
+    every = save(tried, root)
     states = work(tried, tried.cells(), root, resources, start=True)
     if states is None:
         return None
@@ -101,12 +110,18 @@ def with_best_values(study: Ablation, tuning: Tuning, root: Path, resources: Res
     choices = [best_value(tried, tuning, row, root) for row in study.rows]
     for line in words(tuning, choices, len(states)):
         print(line, file=sys.stderr)
-    folder = folder_of(root, study.name)
+    chosen = with_choices(study, tuning.key, {choice.row: choice.value for choice in choices})
+    with_saved(chosen, root)  # else the record would speak of a table that has other values
     folder.mkdir(parents=True, exist_ok=True)
     record = {"key": tuning.key, "values": tuning.values, "seeds": tuning.seeds, "study": tried.name}
-    rows = [{"row": c.row, "value": c.value, "ppl": c.ppl} for c in choices]
-    write_atomic(folder / FILE, to_json(infinite_as_text(record | {"cost": _cost(tried, root), "rows": rows})))
-    return with_choices(study, tuning.key, {choice.row: choice.value for choice in choices})
+    of_row = kept | {choice.row: choice for choice in choices}
+    rows = [{"row": c.row, "value": c.value, "ppl": c.ppl} for c in of_row.values()]
+    write_atomic(folder / FILE, to_json(infinite_as_text(record | {"cost": _cost(every, root), "rows": rows})))
+    return chosen
+
+
+def _tried(of: Tuning | TuningSummary) -> tuple[str, list[str], list[int]]:
+    return of.key, [*map(str, of.values)], of.seeds
 
 
 def with_choices(study: Ablation, key: str, chosen: dict[str, Any]) -> Ablation:

@@ -16,6 +16,7 @@ from lightning_tfm.queue import row_tuning
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.expressions import with_numbers
+from lightning_tfm.study.row_tuning import read_tuning
 from lightning_tfm.study.rows import Row, all_rows, apply, find_row, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import Ablation
@@ -142,6 +143,29 @@ def test_a_base_that_is_best_elsewhere_moves_all_rows_with_it(tmp_path: Path, tr
     )
     assert found.base.training.lr_factor == 2.0
     assert [row.change.get(KEY) for row in found.rows] == [None, 1.0, 1.0], "what was best for them, not base's"
+
+
+def test_a_row_that_is_tuned_later_leaves_the_others_on_record(tmp_path: Path, trained) -> None:
+    """Else the error of their choice would leave their intervals, and a second grid would pass for the first one."""
+    first, later = (replace(STUDY, rows=[STUDY.rows[i] for i in rows]) for rows in ((0, 1), (0, 2)))
+    tuning = row_tuning.tuning_of(f"{KEY}=0.5,1.0", [11], STUDY, STUDY.seeds)
+    for study in (first, later):
+        save(row_tuning.with_best_values(study, tuning, tmp_path, Resources()), tmp_path)
+    found = read_tuning(tmp_path / "studies/mine")
+    assert {row.row: row.value for row in found.rows} == BEST and found.runs == 6
+    more = row_tuning.tuning_of(f"{KEY}=0.5,1.0,2.0", [11], STUDY, STUDY.seeds)
+    with pytest.raises(UserError, match=r"A-h1 took the best training.lr_factor of 0.5, 1.0 at seed 11: tune the same"):
+        row_tuning.with_best_values(later, more, tmp_path, Resources())
+    row_tuning.with_best_values(STUDY, more, tmp_path, Resources())
+    assert read_tuning(tmp_path / "studies/mine").values == [0.5, 1.0, 2.0]
+
+
+def test_a_table_that_refuses_the_choice_is_not_said_to_be_tuned(tmp_path: Path, trained) -> None:
+    save(STUDY, tmp_path)
+    tuning = row_tuning.tuning_of(f"{KEY}=0.5,1.0", [11], STUDY, STUDY.seeds)
+    with pytest.raises(UserError, match="A-h1"):
+        row_tuning.with_best_values(STUDY, tuning, tmp_path, Resources())
+    assert read_tuning(tmp_path / "studies/mine") is None
 
 
 @pytest.mark.parametrize("more, seed", [(["--max-seeds=6"], 6), (["--max-seeds=5"], 0), ([], 8), (["--seeds=1-2"], 0)])

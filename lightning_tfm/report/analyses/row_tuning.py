@@ -51,8 +51,10 @@ def find(cells: Cells, report: Summary) -> TuningSummary | None:
 
 def notes(tuning: TuningSummary, report: Summary) -> list[str]:
     tried, seeds = ", ".join(map(str, tuning.values)), ", ".join(map(str, tuning.seeds))
+    not_tuned = [row.name for row in report.rows if row.name not in {tuned.row for tuned in tuning.rows}]
+    rows = "every row" + f" but {', '.join(not_tuned)}" * bool(not_tuned)
     return [
-        f"tuned: every row at its best {tuning.key} of {len(tuning.values)} ({tried}), chosen by dev PPL at seed "
+        f"tuned: {rows} at its best {tuning.key} of {len(tuning.values)} ({tried}), chosen by dev PPL at seed "
         f"{seeds}, apart from the seeds shown; {cost(tuning)}",
         "tuned: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in _rows_by_value(tuning).items()),
         *_how_sure(tuning),

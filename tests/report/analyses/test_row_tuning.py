@@ -17,7 +17,7 @@ from lightning_tfm.study.row_tuning import TunedRow, TuningSummary
 from lightning_tfm.study.rows import all_rows
 from tests.golden.synthetic import TUNING
 from tests.golden.synthetic import tuned as tuned_study
-from tests.helpers.studies import Generator
+from tests.helpers.studies import Generator, summary
 
 
 @pytest.fixture(scope="module")
@@ -125,5 +125,10 @@ def test_a_report_whose_rows_were_tuned_has_wider_intervals_and_says_which_choic
     assert "A-h1 (" in uncertain and "C-N2 (" not in uncertain
 
 
+def test_a_row_that_joined_later_is_not_said_to_be_tuned(made):
+    assert "every row but E-learned at its best training.lr_factor" in make("made", made.root).render("markdown")
+
+
 def test_a_tuning_without_seeds_to_judge_it_by_says_nothing_of_open_choices():
-    assert not any("open" in note or "clear" in note for note in notes(tuned(("base", 1.0, [1, 0.9, 1])), None))
+    told = notes(tuned(("base", 1.0, [1, 0.9, 1])), summary(rows=[]))
+    assert not any("open" in note or "clear" in note for note in told)
