@@ -21,7 +21,7 @@ from lightning_tfm.study.command import fit_command, with_out
 from lightning_tfm.study.search import Search
 from lightning_tfm.study.study import value_of
 from lightning_tfm.study.study_file import folder_of, of_smoke_test
-from lightning_tfm.study.trials import STATES, Importance, Trial, best, gain_lines, read_trials
+from lightning_tfm.study.trials import STATES, Importance, Trial, best, finite, gain_lines, read_trials
 
 TEST = "best-sweep.yaml"
 """sweep file that tests the best trials as rows"""
@@ -88,7 +88,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
 def _trial(search: Search, t: FrozenTrial) -> Trial:
     name, every = t.user_attrs["row"], t.user_attrs["change"]
     done = t.state == TrialState.COMPLETE
-    values = t.values if done and t.values else [None] * len(search.objectives)
+    values = [finite(x) for x in t.values] if done and t.values else [None] * len(search.objectives)
     return Trial(
         trial=name,
         state=STATES.get(t.state.name.lower(), t.state.name.lower()),

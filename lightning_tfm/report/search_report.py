@@ -125,7 +125,7 @@ MOST = 1000
 
 def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lambda run: "") -> str:
     """The HTML. `live` is the version that --serve asks for, `link` leads from a run's name to its folder."""
-    number, whole = {t.trial: i for i, t in enumerate(report.trials)}, len(report.trials)
+    number, whole = {t.trial: i for i, t in enumerate(report.trials)}, report
     report = replace(report, trials=best_trials(report))
     aims, names = list(report.search.objectives), [p.name for p in report.search.space]
     set_, heads = [*names, *report.ties], [("trial", "", "w"), ("state", "", "w")]
@@ -143,8 +143,8 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         "search.html",
         report=report,
         live=live,
-        head=_head(report, whole),
-        notice=_trials_left_out(report, whole),
+        head=_head(whole),
+        notice=_trials_left_out(report, len(whole.trials)),
         headline=[*(_sentence(report, words) for words in report.gains[:2]), *_most_important(report)],
         set_of=lambda t: [(t.sets[name], t.in_words(name)) for name in set_],
         heads=[*heads, ("steps", "", "m"), ("note", "", "w m")],
@@ -204,11 +204,11 @@ def _most_important(report: SearchSummary) -> list[str]:
     return sentences
 
 
-def _head(report: SearchSummary, trials: int) -> list[str]:
+def _head(report: SearchSummary) -> list[str]:
     states = ", ".join(f"{count} {word}" for word, count in report.states.items() if count)
     data = report.search.base.data
     return [
-        f"{plural(trials, 'trial')} of {report.search.sampler}: {states or 'none yet'}",
+        f"{plural(len(report.trials), 'trial')} of {report.search.sampler}: {states or 'none yet'}",
         ", ".join(f"{direction} {name}" for name, direction in report.search.objectives.items()),
         *(f"{key} follows: {tie}" for key, tie in report.ties.items()),
         *([f"{len(report.seeds)} runs a trial, seeds {', '.join(map(str, report.seeds))}"] if report.seeds else []),

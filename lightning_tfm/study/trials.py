@@ -87,7 +87,7 @@ class Trial:
             trial=name,
             state=STATES.get(line["state"], str(line["state"])),
             change=change,
-            values={aim: _finite(line[aim]) for aim in search.objectives},
+            values={aim: finite(line[aim]) for aim in search.objectives},
             steps_seen=line["steps_seen"],
             run=str(line["run"]),
             feasible=bool(line["feasible"]),
@@ -99,7 +99,7 @@ class Trial:
         )
 
 
-def _finite(value: Any) -> float | None:
+def finite(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
@@ -161,7 +161,7 @@ def best(trials: Sequence[Trial], objectives: Mapping[str, str]) -> list[str]:
 
 
 def gain_lines(search: Search, trials: Sequence[Trial], leading: Sequence[str]) -> list[str]:
-    """One phrase for each of the `leading` trials: by how much it beats base in each objective.
+    """One phrase for each of the `leading` trials but base: by how much it beats base in each objective.
 
     With an interval where trials have several seeds.
     """
@@ -174,7 +174,8 @@ def gain_lines(search: Search, trials: Sequence[Trial], leading: Sequence[str]) 
     if list(leading) == [BASE]:
         return ["no trial beats base"]
     lines, several = [], any(t.by_seed for t in trials)
-    for trial in (by_name[name] for name in leading):
+    above = "" if base.feasible else ", which is above a limit"
+    for trial in (by_name[name] for name in leading if name != BASE):
         parts = []
         for aim, direction in search.objectives.items():
             mine, theirs = trial.values[aim], base.values[aim]
@@ -182,7 +183,7 @@ def gain_lines(search: Search, trials: Sequence[Trial], leading: Sequence[str]) 
             gain = theirs - mine if direction == "minimize" else mine - theirs
             share = f" ({100 * abs(gain / theirs):.1f} %)" if theirs else ""
             verb = "better" if gain > 0 else "worse" if gain < 0 else "different"
-            parts.append(f"{aim} {abs(gain):.4g}{share} {verb} than base's {theirs:.4g}")
+            parts.append(f"{aim} {abs(gain):.4g}{share} {verb} than base's {theirs:.4g}{above}")
             if trial.by_seed and base.by_seed and (ends := _interval(trial.by_seed[aim], base.by_seed[aim])):
                 ordered = sorted((-x for x in ends) if direction == "minimize" else ends)
                 interval = ", ".join(numeral(end, "+z.3g") for end in ordered)

@@ -20,7 +20,7 @@ from lightning_tfm.queue.launch import join, publish, work
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.sampling import SearchTrials, optuna_params, warmup_line
-from lightning_tfm.queue.search_results import importances, report
+from lightning_tfm.queue.search_results import importances, report, trials_and_importances
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.queue.studies import make_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder
@@ -377,6 +377,16 @@ def test_runs_that_trials_share_count_once_in_importance(tmp_path: Path) -> None
         queue.finish(queue.claim(), 1.0 + i % 2)
     found = importances(search(space=SPACE[:1]), queue.trials())
     assert found[0].why_not == "too few to tell: 2 finished trials, at least 10 are needed"
+
+
+def test_a_perplexity_that_is_infinite_is_no_value_of_a_trial(tmp_path: Path) -> None:
+    """It was Infinity in trials.json, which is no JSON, and gains over a base of it were "inf (nan %)"."""
+    queue, made = Queue("s", find_storage("", tmp_path), budget=1), search(space=SPACE[:1])
+    cell = Cell("t0000", 1, "0" * 64, 1.0, {"training.lr_factor": 0.1})
+    queue.enqueue([cell], params_of=optuna_params(made))
+    queue.finish(queue.claim(), math.inf)
+    (trial,), _ = trials_and_importances(made, queue)
+    assert (trial.state, trial.values) == ("finished", {"dev/ppl": None})
 
 
 def test_a_base_outside_the_space_is_no_evidence_for_the_sampler(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report import search_figures, search_report
 from lightning_tfm.report.pages.provenance import beside
 from lightning_tfm.report.search_report import make
-from lightning_tfm.study.trials import best
+from lightning_tfm.study.trials import best, gain_lines
 from tests.helpers.studies import BASE, write_search
 from tests.report.pages.test_page import HOSTILE, Parser
 
@@ -105,6 +105,7 @@ def test_a_page_of_many_trials_is_small_and_shows_the_best_of_too_many(root, mon
     rest = [name for _, name in rest if name not in report.best]
     assert set(shown) == {*report.best, *rest[: 12 - len(report.best)]} and len(shown) == 12
     assert "the best 12 of 40 trials" in page and "--format csv" in page
+    assert "40 trials of tpe: 32 finished, 6 stopped early, 2 failed" in page
 
 
 def test_trials_lead_to_their_runs_where_these_lie_beside_the_page(root, tmp_path_factory):
@@ -157,6 +158,19 @@ def test_best_keeps_the_limits_and_is_beaten_by_no_other(root):
     worst = best(lines, {"dev/ppl": "maximize"})
     values = {t.trial: t.values["dev/ppl"] for t in lines if t.values["dev/ppl"] and t.feasible}
     assert one == [min(values, key=values.get)] and worst == [max(values, key=values.get)]
+
+
+def test_base_is_not_its_own_gain_and_is_said_to_be_above_a_limit(root):
+    """Two objectives: base may be beaten by none, beside others."""
+    report = make("found", root).summary
+    one = report.trials[0]
+    base = replace(one, trial="base", values={"dev/ppl": 5.0, "parameters": 1e5})
+    large = replace(one, values={"dev/ppl": 4.0, "parameters": 2e5})
+    assert best([base, large], report.search.objectives) == ["base", one.trial]
+    (gain,) = gain_lines(report.search, [base, large], ["base", one.trial])
+    assert gain.startswith(f"{one.trial}: dev/ppl 1 (20.0 %) better than base's 5, parameters 1e+05 (100.0 %) worse")
+    (gain,) = gain_lines(report.search, [replace(base, feasible=False), large], [one.trial])
+    assert "better than base's 5, which is above a limit, parameters" in gain
 
 
 def test_values_that_are_no_numbers_are_left_out(root):
