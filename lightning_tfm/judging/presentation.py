@@ -99,7 +99,7 @@ def seeds_picture(judgement: Judgement) -> Picture:
     series = []
     for y, row in rows.items() if len(rows) <= DRAWN else ():
         runs = [chart.Point(x, y, f"{row.row}, seed {s}: {x:g}") for s, x in row.seeds.items() if math.isfinite(x)]
-        mean = [chart.Point(row.mean, y, low=y - 0.35, high=y + 0.35)] * bool(runs)
+        mean = [chart.Point(row.mean, y, low=y - 0.35, high=y + 0.35)] * math.isfinite(row.mean)
         series.append(chart.Series(row.row, mean, "g0", bars=True, of="line"))
         series.append(chart.Series(row.row, runs, "g1", line=False, r=3.0, of="line"))
     names = {y: short_name(row.row) for y, row in rows.items()}

@@ -159,7 +159,8 @@ def scores_of(
         if 0 < max((abs(x) for x in every if not math.isnan(x)), default=0.0) < TINY:
             raise UserError(f"{source}: every {aim.name} is below {TINY:g} and would read 0: take a smaller unit")
     for (name, metric), seeds in empty.items():
-        scores.notes.append(f"{name}: seed {', '.join(in_order(seeds))} without {metric}; used as it is")
+        if lacks := in_order(dict.fromkeys(s for s in seeds if (name, s, metric) not in places)):
+            scores.notes.append(f"{name}: seed {', '.join(lacks)} without {metric}; used as it is")
     return scores
 
 

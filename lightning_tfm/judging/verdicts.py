@@ -36,7 +36,7 @@ class JudgedRow:
     n: int
     """finished runs that did not diverge"""
     mean: float
-    """of the metric; where logarithms are tested the geometric one"""
+    """of the metric; where logarithms are tested the geometric one; NaN where a seed diverged"""
     sd: float
     diverged: int
     seeds: Mapping[str, float]
@@ -237,7 +237,8 @@ class _Metric:
         return statistics.compare(mean_R, variance_R, counts, noise, S, fixed=self.target is not None)
 
     def _row(self, i: int, d: Differences, numbers: Mapping[str, np.ndarray], tested: bool) -> JudgedRow:
-        n, n_0, finite, diverged = int(self.n_R[i]), int(self.n_R[0]), self.finite[i], self.diverged[i]
+        n, n_0, diverged = int(self.n_R[i]), int(self.n_R[0]), self.diverged[i]
+        finite = [] if diverged else self.finite[i]  # the others of a diverged row are no sample of it
         to, few = (self.order[0], min(n, n_0)) if self.target is None else (f"{self.target:g}", n)
         mean, sd = self.aim.mean(finite) if finite else math.nan, self.aim.sd(finite)
         sd, missing = math.nan if sd is None else sd, max(LEAST - few, 0)

@@ -113,6 +113,8 @@ def test_an_empty_cell_is_named_though_no_other_row_has_its_seed(tmp_path):
     assert scores.notes == ["b: seed 2, 3 without acc; used as it is"] and scores.of("b", "acc") == {"1": 2.0}
     once = read_scores(written(tmp_path, HEAD + "base,1,1\nbase,2,1\nb,1,2\nb,2, \n"), ACC)
     assert [*once.notes, *once.missing()] == ["b: seed 2 without acc; used as it is"]
+    later = read_scores(written(tmp_path, HEAD + "base,1,\nbase,1,1\nb,1,2\nb,1,\n"), ACC)
+    assert later.notes == [], "the score of a run may stand in another line than its other metrics"
 
 
 def test_a_letter_with_an_accent_is_one_however_a_file_spells_it(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import lightning_tfm
 from benchmarks import judge as simulated
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
-from lightning_tfm.judging.presentation import notes
+from lightning_tfm.judging.presentation import notes, seeds_picture
 from lightning_tfm.judging.scores import Scores, aim, scores_of
 from lightning_tfm.judging.verdicts import Judgement, judgement_of
 from lightning_tfm.report.stats import base_alone
@@ -79,6 +80,8 @@ def test_a_diverged_row_has_that_word_and_moves_no_other():
     without = made(THREE)
     beside = made(THREE | {"lost": [math.nan, 9.0, 1.0, 2.0, 500.0]})
     assert beside.of("lost").verdict == "diverged" and beside.of("lost").beside == "1 of 5"
+    assert math.isnan(beside.of("lost").mean), "the other seeds are no sample of the row"
+    assert not re.search(r"\bnan\b", seeds_picture(beside).svg)
     for row in THREE:
         assert str(beside.of(row).evidence) == str(without.of(row).evidence)
 
