@@ -150,8 +150,8 @@ def find(cells: Cells, report: Summary) -> list[str] | None:
     if not multipliers:
         return solved_size_notes(report.rows) or None
     parts = [
-        "compute: the compute multiplier, base's steps to the row's perplexity divided by the row's own steps, read "
-        "off the dev curves; over seeds",
+        f"compute: the compute multiplier, {report.to}'s steps to the row's perplexity divided by the row's own steps, "
+        "read off the dev curves; over seeds",
         *[COVERAGE] * any(m.estimate is not None and m.lower is not None for m in multipliers),
         *["> and <: beyond the first validation"] * any(m.estimate is None for m in multipliers),
         *["*: another schedule, or a rate still on its way to zero where the curve is read"]

@@ -58,8 +58,9 @@ def quality(rows: Sequence[SummaryRow], fact: Fact, classes: Mapping[str, str]) 
 
 
 def strip(report: Summary, classes: Mapping[str, str]) -> Markup:
-    """Every run as a dot: how far its perplexity is from the mean of what rows are compared with; empty at one seed."""
-    to, rows = report.against, [r for r in report.rows if r.ppl.by_seed]
+    """Every run as a dot: how far its perplexity is from the mean of what rows are compared with; empty at one seed.
+    Without rows whose perplexities are not comparable."""
+    to, rows = report.against, [r for r in report.rows if r.ppl.by_seed and r.name not in (report.foreign or [])]
     if to is None or not to.ppl.mean or max((len(r.ppl.by_seed) for r in rows), default=0) < 2:
         return Markup()
     level, names = math.log(to.ppl.mean), short_names(rows)

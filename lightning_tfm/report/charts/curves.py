@@ -37,7 +37,7 @@ class Curves:
     """What templates/parts/curves.html shows."""
 
     difference: Markup
-    """empty where there is no base, or nothing beside it"""
+    """empty where there is no base, or nothing beside it whose perplexities are comparable"""
     itself: Markup
     rows: dict[str, str]
     """name -> what people call it"""
@@ -54,8 +54,9 @@ def curves(report: Summary, cells: Cells, forest: Forest) -> Curves | None:
     classes = forest.classes or row_classes(rows)
     names = short_names(rows) if len(rows) <= NAMED else {}
     to, difference = report.against, Markup()
-    if to is not None and to.name in bands and len(rows) > 1:
-        lines = [_difference(r, bands[r.name], bands[to.name], names, classes) for r in rows if r is not to]
+    others = [r for r in rows if r is not to and r.name not in (report.foreign or [])]
+    if to is not None and to.name in bands and others:
+        lines = [_difference(r, bands[r.name], bands[to.name], names, classes) for r in others]
         last = [abs(p.y) for one in lines for p in one.points]
         difference = both(
             Chart(

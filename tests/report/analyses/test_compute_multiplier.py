@@ -114,6 +114,7 @@ def test_a_row_s_worth_is_that_of_its_difference_on_base_s_curve(study, tmp_path
     assert rows["C-N4"].worth_flops.estimate == pytest.approx(rows["C-N4"].worth.estimate * price)
     without = {row.name: row.worth for row in write_table(read_cells(study.study, tmp_path)).rows}
     assert without["A-h1"] == replace(worth, lower=None, upper=None)
+    assert "A-h1's steps to the row's perplexity" in make("made", tmp_path, "A-h1").summary.analyses["worth"][0]
 
 
 def test_rows_without_curves_have_no_column(generator, tmp_path):

@@ -15,6 +15,9 @@ from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.prepare_data_rows import raw_fingerprint, rows_data
+from lightning_tfm.report.analyses.quality import strip
+from lightning_tfm.report.charts.curves import curves
+from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.study_report import make, render_table, write_table
 from lightning_tfm.study.rows import load_rows
@@ -97,6 +100,10 @@ def test_pictures_of_perplexity_leave_them_out(report):
     """What people and programs read: tests/golden/made/pieces."""
     drawn = set(re.findall(r'class="series [^"]*" data-row="(\w+)"', report.render("html")))
     assert "small" not in drawn and "wide" in drawn
+    assert "small, seed" not in (dots := strip(report.summary, {})) and "wide, seed" in dots
+    pair = replace(report.summary, rows=[rows_of(report)[name] for name in ("base", "small")])
+    course = curves(pair, report.cells, forest_of(pair))
+    assert course.itself and not course.difference, "on the dashboard's page of a row"
 
 
 def test_factors_of_the_data_are_compared_by_words(tmp_path):
