@@ -65,7 +65,7 @@ def head_blocks(record: Record, most: int = 8) -> list[Block]:
         ]
         for kind, layer, head, worth in (ordered if few else [*ordered[:most], *ordered[-most:]])
     ]
-    useless = sum(worth["low"] <= 0 for *_, worth in ordered)
+    useless = sum(worth["low"] <= 0 <= worth["high"] for *_, worth in ordered)
     notes = [f"{useless} of {len(ordered)} heads: the interval of the difference in NLL includes zero"]
     notes += [] if few else [f"{len(ordered) - 2 * most} more between them: report/heads.json"]
     title = f"One head ablated, {record['lines']} lines of the dev set; {whole}"

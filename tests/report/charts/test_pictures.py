@@ -382,6 +382,8 @@ def test_heads_and_beams_as_text_and_heads_as_a_file_of_its_own():
     text = to_text(head_ablation.head_blocks(HEADS))
     assert max(map(len, text.splitlines())) <= 80 and "4 more between them: report/heads.json" in text
     assert "encoder, layer 1, head 1" in text and "10 of 20 heads" in text and "[+0.1000, +0.3000]" in text
+    harmful = {"nll": -0.2, "low": -0.3, "high": -0.1, "bleu": 1.0}
+    assert "1 of 3 heads" in to_text(head_ablation.head_blocks(HEADS | {"heads": {"encoder": [[*WORTH, harmful]]}}))
     assert next(one[:3] for one in head_ablation.each(HEADS)) == ("encoder", 1, 1)
     assert max(map(len, to_text(head_ablation.beam_blocks(BEAMS)).splitlines())) <= 80
     root = ElementTree.fromstring(standalone_column("heads", head_ablation.head_pictures(HEADS)))
