@@ -69,9 +69,11 @@ def _remarks(prepared: Prepared, max_len: int) -> Iterator[str]:
     for role, count in train["source_also_in"].items():
         if count:
             yield f"{count:,} of {train['pairs']['kept']:,} training pairs have a {known_by} that {role} has too"
-    for role, target in ((role, split["pieces"]["target"]) for role, split in splits.items() if role != "train"):
-        if target["unknown"]:
-            yield f"{target['unknown']:,} of {target['total']:,} tokens of {role}'s references are unknown, thus cheap"
+    for role, split in splits.items():
+        target = split["pieces"]["target"]
+        if role != "train" and target["unknown"]:
+            share = f"{target['unknown']:,} of {target['total']:,} tokens"
+            yield f"{share} of {role}'s references are unknown, which lowers perplexity"
     if left_out := prepared.too_long(max_len):
         yield f"data.max_len={max_len} leaves out {left_out:,} of {len(prepared.train):,} training pairs"
 

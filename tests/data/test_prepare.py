@@ -290,4 +290,4 @@ def test_references_that_the_vocabulary_lacks_are_told(files, tmp_path):
     assert not any("unknown" in line for line in said)
     prepared = prepare(files({"val.de": b"neu\n" * 7 + "\u4e2d\n".encode()}), tmp_path, said.append)
     total = prepared.card["splits"]["dev"]["pieces"]["target"]["total"]
-    assert f"1 of {total} tokens of dev's references are unknown, thus cheap" in said
+    assert f"1 of {total} tokens of dev's references are unknown, which lowers perplexity" in said

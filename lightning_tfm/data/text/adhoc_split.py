@@ -25,8 +25,8 @@ class TextSet:
             if corpus_name not in CORPORA:
                 raise UserError(f"--set {name}: no corpus '{corpus_name}'; valid: {', '.join(sorted(CORPORA))}")
             if CORPORA[corpus_name].source != data.translated:
-                side = "no source, and the run translates" if data.translated else "a source, and the run takes none"
-                raise UserError(f"--set {name}: {corpus_name} has {side}")
+                lacks = "no source, and the run translates" if data.translated else "a source, and the run takes none"
+                raise UserError(f"--set {name}: {corpus_name} has {lacks}")
             data = replace(data, corpus=corpus_name, folder="")
         corpus = make_corpus(data)
         pairs = list(corpus.lines(split))
