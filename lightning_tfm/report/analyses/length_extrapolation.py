@@ -32,12 +32,13 @@ LINES = 5
 
 
 def pictures(summary: BeyondSummary, rows: Sequence[SummaryRow]) -> list[tuple[Markup, str]]:
-    """By the source's length and by the target's, with their titles; none where there is nothing to draw.
+    """By the source's length, where there is one, and by the target's, with their titles; none where there is nothing
+    to draw.
 
     `rows`: of the report, for their colours and labels.
     """
     made = []
-    for metric, side in itertools.product(METRICS, SIDES):
+    for metric, side in itertools.product(METRICS, SIDES if has_translations(summary) else SIDES[1:]):
         if any(getattr(point, metric) is not None for row in summary.rows for point in row.points[side]):
             made.append((both(_chart(summary, rows, side, metric)), f"{METRICS[metric]}, by the {side}'s length"))
     return made
@@ -89,8 +90,7 @@ def lead(summary: BeyondSummary, report: Summary) -> list[str]:
             count = "every row" if len(names) == len(called) else f"{len(names)} rows"
             who = listed(names) if len(names) <= NAMED else count
             parts.append(f"{who} {verb[who != 'every row' and len(names) > 1]}")
-    rest = [n for word, names in by_word.items() if word in OPEN for n in names]
-    parts += [f"{len(rest)} {'are' if len(rest) > 1 else 'is'} undecided"] * bool(rest)
+    parts += [f"{len(names)} {word.clause[len(names) > 1]}" for word in OPEN if (names := by_word.get(word))]
     ahead = [(x.estimate, r.row) for r in summary.rows if r.compared == Verdict.BETTER and (x := r.against)]
     best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
     least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""

@@ -405,12 +405,13 @@ def sentence_verdict(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[st
         return SUPPORTED, told
     if base.word != FALLS_OFF:
         return (Verdict.UNTESTABLE if base.word == Verdict.UNTESTABLE else Verdict.UNDECIDED), told
-    gains = [row.against for row in learned]  # learned less base: above 0 where base is better
-    names = " and ".join(called.get(row.row, row.row) for row in learned)
-    if any(gain is None or gain.lower is None or gain.upper is None for gain in gains):
-        return Verdict.UNTESTABLE, f"{told}; too few seeds of {names}"
-    if any(gain.upper < TOLERANCE for gain in gains if gain and gain.upper is not None):
-        return Verdict.CONTRADICTED, f"{told}, and is not better than {names} by {TOLERANCE:g} nats per token"
-    if all(gain.lower > 0 for gain in gains if gain and gain.lower is not None):
-        return IN_PART, f"{told}, less than {names}"
-    return Verdict.UNDECIDED, f"{told}; not known whether less than {names}"
+    gains = [(called.get(row.row, row.row), row.against or Interval(None, None, None)) for row in learned]
+    known = [(name, x.lower, x.upper) for name, x in gains if x.lower is not None and x.upper is not None]
+    if few := [name for name, x in gains if x.lower is None or x.upper is None]:
+        return Verdict.UNTESTABLE, f"{told}; too few seeds of {' and '.join(few)}"
+    # learned less base: above 0 where base is better
+    if no_worse := " and ".join(name for name, _, upper in known if upper < TOLERANCE):
+        return Verdict.CONTRADICTED, f"{told}, and is not better than {no_worse} by {TOLERANCE:g} nats per token"
+    if unclear := " and ".join(name for name, lower, _ in known if lower <= 0):
+        return Verdict.UNDECIDED, f"{told}; not known whether less than {unclear}"
+    return IN_PART, f"{told}, less than {' and '.join(name for name, _ in gains)}"

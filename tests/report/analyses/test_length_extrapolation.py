@@ -24,6 +24,7 @@ from lightning_tfm.report.summary import Interval
 from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.study.sequential import Course, Look, late
 from tests.golden.synthetic import RISES, beyond, write_looks
+from tests.helpers.studies import own_row
 
 SEEDS = [1, 2, 3, 4, 5, 6]
 
@@ -71,6 +72,15 @@ def test_the_figure_has_a_line_and_a_band_for_each_row_by_source_and_by_target(r
     many = [replace(report.summary.rows[1], name=f"r{i}", base=False) for i in range(9)]
     classes = row_classes([replace(many[0], name="base", base=True), *many])
     assert len(set(classes.values())) == 10 and classes["r7"] == "g1 again"
+
+
+def test_a_text_without_a_source_has_no_picture_by_its_length(report):
+    found, rows = report.summary.of(ANALYSIS), []
+    for row in found.rows:
+        points = {side: [replace(p, bleu=None, ratio=None) for p in line] for side, line in row.points.items()}
+        rows.append(replace(row, points=points, bleu_within=None, bleu_beyond=None, ratio=None, early=None))
+    drawn = length_extrapolation.pictures(replace(found, rows=rows), report.summary.rows)
+    assert [title for _, title in drawn] == ["NLL per token, by the target's length"]
 
 
 def test_a_metric_that_is_zero_everywhere_is_drawn(report):
@@ -130,6 +140,10 @@ def test_the_sentence(made, report, base, gain, word):
     rows["base"] = replace(rows["base"], word=base)
     rows["E-learned"] = replace(rows["E-learned"], against=interval)
     assert sentence_verdict(made.study, rows)[0] == word
+    other = own_row("other", {"model.positions": "learned"})
+    two = rows | {"other": replace(rows["E-learned"], row="other", against=Interval(0.4, 0.3, 0.5))}
+    found, why = sentence_verdict(replace(made.study, rows=[*made.study.rows, other]), two)
+    assert found == word and ("other" in why) == (word == IN_PART), "it says it of the rows that it is true of"
     del rows["E-learned"]
     assert sentence_verdict(made.study, rows) == (None, "")
 
@@ -138,6 +152,7 @@ def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(mad
     one = [(row.name, seed) for row in made.study.rows for seed in SEEDS[1:]]
     found = again(made, RISES, one)
     assert found.verdict == Verdict.UNTESTABLE and {row.word for row in found.rows} == {Verdict.UNTESTABLE, "control"}
+    assert ANALYSIS.lead(found, report.summary) == ["Beyond the training length 3 cannot be tested."]
     found = again(made, RISES | {"base": 0.2}, [("seen", seed) for seed in SEEDS])
     base = found.rows[0]
     assert found.control is None and base.excess.lower < 0.5 < base.excess.upper and base.word == FALLS_OFF
