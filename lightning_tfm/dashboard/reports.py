@@ -89,7 +89,7 @@ class Reports:
         entries = zip(forest.axes, line.entries, strict=True) if line else ()
         each = [tip(replace(line, entries=[e]), replace(forest, axes=[axis])) for axis, e in entries if line and e]
         pair = replace(report, rows=[one for one in report.rows if one is own or one is report.against])
-        course = curves(pair, made.cells, forest) if own.same_as is None else None
+        course = curves(pair, made.cells, forest) if own.same_as is None and not own.diverged else None
         return {
             "row": own,
             "words": ["; ".join(lines) for _, *lines in each],
@@ -98,7 +98,7 @@ class Reports:
             "change": change_text(own),
             "strip": strip(pair, forest.classes),
             "curve": course and (course.difference or course.itself),
-            "to": report.to,
+            "to": report.to if course and course.difference else "",
             "runs": [(cell.seed, _own_page(cell.folder)) for cell in made.cells.of(row)],
         }
 

@@ -355,6 +355,11 @@ class Summary:
         return self.reference or "base"
 
     @property
+    def at_zero(self) -> str:
+        """What stands at zero on an axis of differences: names of rows may have no room there."""
+        return "0 %" if self.reference else "base"
+
+    @property
     def against(self) -> SummaryRow | None:
         """The row that all others are compared with."""
         return next((row for row in self.rows if row.name == self.reference), None) if self.reference else self.base

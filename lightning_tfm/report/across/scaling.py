@@ -240,7 +240,7 @@ def picture(rows: pd.DataFrame, studies: Studies, sizes: Mapping[str, int]) -> M
     around = max(2.0, float(np.median([abs(p.y) for curve in series for p in curve.points])))
     words = {float(n): millions(n) for n in sizes.values()}
     x = Axis(f"parameters of base: {', '.join(sizes)}", log=True, words=words, margin=0.02)
-    y = Axis("dev perplexity against base", around=around, percent=True)
+    y = Axis("dev perplexity against base", around=around, percent="base")
     return both(Chart("Differences to base over scales", x, y, series, (900, 460), left=62), (380, 480))
 
 

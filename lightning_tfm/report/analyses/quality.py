@@ -72,7 +72,7 @@ def strip(report: Summary, classes: Mapping[str, str]) -> Markup:
             if ppl > 0
         ]
         series.append(Series(r.name, dots, classes.get(r.name, "g0"), line=False, r=3.5))
-    x = Axis(f"dev perplexity of each run against {report.to}’s mean", percent=True)
+    x = Axis(f"dev perplexity of each run against {report.to}’s mean", percent=report.at_zero)
     y = Axis(ends=(len(rows) - 0.4, -0.6), words={float(i): names[r.name] for i, r in enumerate(rows)})
     return draw(Chart("Every run", x, y, series, (640, 80 + 18 * len(rows)), [Rule(x=0.0)]), SMALL)
 

@@ -140,7 +140,7 @@ def lead(summary: SoftmaxSummary, report: Summary) -> list[str]:
         rows.sort(key=lambda row: row.d_k)
         ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
         parts.append(f"{scores} {' and '.join(f'{100 * r.saturated.mean:.2g} % at d_k {r.d_k}' for r in ends)}")
-    return [f"Softmaxes saturated at the end of the training: {'; '.join(parts)}."]
+    return [f"Softmaxes saturated at the end of the training: {'; '.join(parts)}."] * bool(parts)
 
 
 def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
@@ -149,7 +149,8 @@ def sections(summary: SoftmaxSummary, report: Summary) -> list[Section]:
         return []
     called = row_labels(report.rows)
     lines = "Solid: at the end of the training; dashed: with the weights it began with. Bars span the seeds."
-    pictures = [(draw(_chart(summary.drawn(), which, what), SMALL), lines) for which, what in SHOWN.items()]
+    drawn = summary.drawn()
+    pictures = [(draw(_chart(drawn, which, what), SMALL), lines) for which, what in SHOWN.items() if drawn]
     heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
     every = [r for r in summary.rows if r.kind == ALL]
     rows = [

@@ -46,8 +46,8 @@ class Axis:
     """where it ends at most; lines are cut there"""
     words: Mapping[float, str] = field(default_factory=dict)
     """its ticks, where they are not round numbers"""
-    percent: bool = False
-    """of differences to zero, in percent"""
+    percent: str = ""
+    """of differences in percent: what stands at zero"""
     margin: float = 0.06
 
     def scale(self, values: Sequence[float], start: float, end: float) -> Scale:
@@ -144,11 +144,12 @@ def draw(chart: Chart, letter: float = LETTER, most: int = 36) -> Markup:
     if chart.shade:
         low, high = map(x, chart.shade)
         body += tag("rect", x=low, y=float(top), width=high - low, height=float(bottom - top), class_="late")
-    words, title = in_percent(x) if chart.x.percent else chart.x.words, chart.x.title
+    words, title = in_percent(x, chart.x.percent) if chart.x.percent else chart.x.words, chart.x.title
     if letter * sum(map(len, words.values())) > 0.8 * (right - left):
         words = dict(list(words.items())[1::2])
     body += bottom_line(x, bottom, words, title) if words else bottom_axis(x, bottom, top, title)
-    body += left_axis(y, left, right, chart.y.title, in_percent(y) if chart.y.percent else chart.y.words)
+    ticks = in_percent(y, chart.y.percent) if chart.y.percent else chart.y.words
+    body += left_axis(y, left, right, chart.y.title, ticks)
     body += "".join(_rule(rule, x, y) for rule in chart.rules)
     if chart.front:
         body += tag("polyline", points=points([(x(a), y(b)) for a, b in chart.front]), class_="front")

@@ -43,11 +43,13 @@ class Curves:
     """name -> what people call it"""
     verdicts: bool
     """whether colours are those of verdicts"""
+    bands: bool
+    """whether seeds are drawn"""
 
 
 def curves(report: Summary, cells: Cells, forest: Forest) -> Curves | None:
     """None where no run has any; `forest`: the same rows' verdicts, for their colours."""
-    bands = {r.name: band for r in report.rows if (band := _band(cells, r.name))}
+    bands = {r.name: band for r in report.rows if not r.diverged and (band := _band(cells, r.name))}
     if not bands:
         return None
     rows = [r for r in report.rows if r.name in bands and r.same_as is None]
@@ -65,14 +67,15 @@ def curves(report: Summary, cells: Cells, forest: Forest) -> Curves | None:
                 Axis(
                     f"dev perplexity against {report.to}",
                     around=min(2.0, max(last, default=0.0) / 5) or 1.0,
-                    percent=True,
+                    percent=report.at_zero,
                 ),
                 lines,
                 WIDE,
                 left=62,
             ),
         )
-    return Curves(difference, _itself(rows, bands, names, classes), {r.name: r.called for r in rows}, forest.tested)
+    drawn, called = _itself(rows, bands, names, classes), {r.name: r.called for r in rows}
+    return Curves(difference, drawn, called, forest.tested, len(rows) <= FEW)
 
 
 def _difference(row: SummaryRow, band: Band, to: Band, names: Mapping[str, str], classes: Mapping[str, str]) -> Series:

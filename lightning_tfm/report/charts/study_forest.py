@@ -1,5 +1,6 @@
 """A study's rows as the main figure: in the metric that decides and in the next."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
@@ -8,6 +9,7 @@ from lightning_tfm.report.charts.forest import BRIEF, Axis, Entry, Forest, Line,
 from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.report.tables.columns import change_text
+from lightning_tfm.report.wording.verdict_words import Verdict
 
 AXES = 2
 
@@ -30,16 +32,16 @@ def forest_of(report: Summary) -> Forest:
     ]
     lines = [line for line in lines if any(line.entries)]
     lines.sort(key=lambda line: _place(line, axes[0].lower_is_better))
-    n = sorted({row.n for row in rows if row.n})
-    seeds = f"{n[0]} to {n[-1]} seeds" if len(n) > 1 else plural(n[0], "seed") if n else ""
     diverged = [row.called for row in rows if row.metric(metrics[0].name).mean is None and row.diverged]
+    each = [(row, row.metric(metrics[0].name).difference) for row in rows]
+    undecided = [row for row, d in each if d and d.verdict == Verdict.UNDECIDED]
     published = "the paper" if any(e and e.published is not None for line in lines for e in line.entries) else ""
     found = Forest(
         finding(axes, lines, report.to),
-        " ".join(filter(None, [tally(lines, seeds, published, diverged), _scope(report)])),
+        " ".join(filter(None, [tally(lines, _seeds(undecided), published, diverged), _scope(report)])),
         axes,
         lines,
-        seeds,
+        _seeds(rows),
         report.level,
         published,
         report.to,
@@ -47,6 +49,11 @@ def forest_of(report: Summary) -> Forest:
     )
     few = any(row.n < LEAST for row in report.rows)
     return found if found.tested or not few else replace(found, more=_five(report))
+
+
+def _seeds(rows: Sequence[SummaryRow]) -> str:
+    n = sorted({row.n for row in rows if row.n})
+    return f"{n[0]} to {n[-1]} seeds" if len(n) > 1 else plural(n[0], "seed") if n else ""
 
 
 def _metrics(report: Summary) -> list[Metric]:

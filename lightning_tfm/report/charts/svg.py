@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.plural_words import numeral, signed
+from lightning_tfm.plural_words import numeral
 
 
 def number(x: float) -> str:
@@ -279,9 +279,9 @@ def left_axis(scale: Scale, x: float, right: float, title: str, ticks: Mapping[f
     return "".join(parts)
 
 
-def in_percent(scale: Scale) -> dict[float, str]:
-    """Ticks of differences to base."""
-    return {v: f"{signed(v, 0 if v == int(v) else 1)} %" if v else "base" for v in scale.ticks()}
+def in_percent(scale: Scale, zero: str) -> dict[float, str]:
+    """Ticks of differences to what `zero` names."""
+    return {v: f"{numeral(v, '+.10g')} %" if v else zero for v in scale.ticks()}
 
 
 def points(pairs: Sequence[tuple[float, float]]) -> str:

@@ -22,7 +22,16 @@ from lightning_tfm.report.charts.chart import SHORT, SLIM, Axis, Chart, Point, S
 from lightning_tfm.report.charts.curves import POINTS, curves, falls, thin_steps
 from lightning_tfm.report.charts.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.charts.study_forest import forest_of
-from lightning_tfm.report.charts.svg import Scale, figure, label, standalone_column, standalone_svg, tag, tick_text
+from lightning_tfm.report.charts.svg import (
+    Scale,
+    figure,
+    in_percent,
+    label,
+    standalone_column,
+    standalone_svg,
+    tag,
+    tick_text,
+)
 from lightning_tfm.report.pages import sentences, shared
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.study_report import make
@@ -121,16 +130,22 @@ def test_no_row_has_a_curve_of_differences_without_base(generator):
             "no verdicts at one seed"
         )
         assert bool(found.difference) == bool(classes) and found.itself
+    many = generator(list(all_rows())[1:11], [1], "many")
+    many.write_all()
+    page = make("many", many.root).render("html")
+    assert "<figcaption>Mean over seeds.</figcaption>" in page and 'class="band"' not in page
 
 
 def test_an_axis_around_zero_holds_every_difference_and_its_ticks_have_real_minus_signs():
     values = [-60.0, -2.0, 0.0, 3.0, 110.0]
     line = [Point(float(i), value) for i, value in enumerate(values)]
-    picture = draw(Chart("t", Axis("x"), Axis("y", around=2.0, percent=True), [Series("a", line)]))
+    picture = draw(Chart("t", Axis("x"), Axis("y", around=2.0, percent="base"), [Series("a", line)]))
     heights = [float(pair.split(",")[1]) for pair in re.search(r'polyline points="([^"]+)"', picture)[1].split()]
     assert heights == sorted(heights, reverse=True) and min(heights) >= 26 and max(heights) <= 340 - 44
     ticks = re.findall(r'class="tick">([^<]+ %|base)</text>', picture)
     assert "base" in ticks and "\N{MINUS SIGN}50 %" in ticks and "+50 %" in ticks
+    small = in_percent(Scale(-0.1, 0.1, 0.0, 100.0), "base").values()
+    assert list(small) == [f"{MINUS}0.1 %", f"{MINUS}0.05 %", "base", "+0.05 %", "+0.1 %"]
 
 
 def test_a_long_name_at_a_lines_end_is_in_two_lines_on_a_phone_and_none_covers_another():
@@ -304,6 +319,9 @@ def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
     assert page.count(">wide unscaled keys</bdi> <small><code><bdi>S-dk256-unscaled<") > 2, "of lengths, too"
     alike = replace(report.summary.analyses["softmax"], rows=[end["base"]])
     assert softmax.sections(alike, report.summary) == [] == softmax.lead(alike, report.summary)
+    every = report.summary.analyses["softmax"]
+    none_alone = replace(every, rows=[replace(row, alone=False) for row in every.rows])
+    assert softmax.sections(none_alone, report.summary) and softmax.lead(none_alone, report.summary) == []
 
 
 def test_a_page_shows_what_its_rows_ask_for_and_nothing_else(asking, made):

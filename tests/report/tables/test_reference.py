@@ -14,6 +14,8 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.cli.train.plan import forecast
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build_summary import summarise
+from lightning_tfm.report.charts.curves import curves
+from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.sequential import next_course
 from lightning_tfm.report.study_report import make, reference_row, render_table, write_table
@@ -57,6 +59,13 @@ def test_differences_are_to_the_row_with_the_papers_to_its_own_number_there(agai
     assert rows["base"].ppl.difference.verdict == "same direction" and rows["mine"].ppl.difference.verdict == "better"
     assert "differs from C-N2" in rows["mine"].ppl.difference.why
     assert rows["mine"].ppl.difference.paper is None and summary.claims == [] and "agreement" not in summary.analyses
+
+
+def test_pictures_say_which_row_is_base_and_which_is_the_reference(against):
+    report = against("C-N2")
+    drawn = curves(report.summary, report.cells, forest_of(report.summary)).difference
+    assert 'class="tick">base<' not in drawn and 'class="tick">0 %<' in drawn
+    assert "<bdi>base</bdi> is dashed" in report.render("html")
 
 
 def test_the_family_is_all_rows_but_the_reference(against):
