@@ -32,7 +32,7 @@ from lightning_tfm.report.wording.verdict_words import Verdict
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.sequential import NOT_ASKED, Course
-from lightning_tfm.study.study import own_name
+from lightning_tfm.study.study import Ablation, own_name
 
 BEFORE = "before the first interim analysis"
 ADDED = "seeds were added by verdicts against base, which no p against another row is corrected for"
@@ -52,7 +52,7 @@ def tabulate(cells: Cells) -> Summary:
     if not columns.of_the_paper(rows):
         rows = [replace(row, paper=Paper(None, None, None)) for row in rows]
     names = {row.name for row in every if row.same_as is None}  # a row with another's experiment has no runs of its own
-    finished = sum(row in names for row, _ in cells.filled)
+    finished = len(cells.runs)
     apart = {row.name for row in hidden}
     missing = [why for (row, _), why in cells.empty.items() if row in names - apart]
     m, data = study.base.miniature, study.base.data
@@ -73,7 +73,7 @@ def tabulate(cells: Cells) -> Summary:
         cells=finished + sum(why.reason != NOT_ASKED for why in missing),
         rows=rows,
         hidden=hidden or None,
-        foreign=study.foreign(study.base_row) if study.by_word else None,
+        foreign=_not_comparable(study, study.base_row),
     )
 
 
@@ -161,8 +161,9 @@ def summarise(cells: Cells) -> Summary:
         row = replace(row, missing=missing, far_above=far.get(row.name, []))
         alone = row.name == cells.against or row.same_as
         row = row if alone else _with_differences(row, evidence, paper, full_size, cells.reference or "base")
-        if not alone and (row.diverged or cells.against in cells.diverged):
-            row = _untested_row(row, cells.reference or "base")
+        if not alone and (row.diverged or cells.against is None or cells.against in cells.diverged):
+            why = f"seeds of {cells.reference or 'base'} diverged" if cells.against else f"{verdict.UNSCORED} of base"
+            row = _untested_row(row, why)
         if row.name in cells.foreign and not row.same_as:
             why = f"another vocabulary than {cells.reference or 'base'}: see the NLL per reference word"
             not_compared = Difference(Verdict.INCOMPARABLE, why, None)
@@ -180,7 +181,7 @@ def summarise(cells: Cells) -> Summary:
         most_looks=None if course is None else len(course.plan.sizes),
         claims=_claims(cells, looks, shares),
         reference=cells.reference,
-        foreign=cells.foreign if cells.study.by_word else None,
+        foreign=_not_comparable(cells.study, cells.against),
     )
     return with_analyses(summary, cells)
 
@@ -193,6 +194,14 @@ def with_analyses(summary: Summary, cells: Cells) -> Summary:
         if finding is not None:
             analyses |= {analysis.key: rounded(finding) if analysis.json else finding}
     return replace(rounded(summary), analyses=analyses, outdated=cells.outdated)
+
+
+def _not_comparable(study: Ablation, against: str | None) -> list[str] | None:
+    """Rows whose perplexities are not compared with those of `against`, without it with each other's; None where all
+    have the same pieces."""
+    if not study.by_word:
+        return None
+    return study.foreign(against) if against else [row.name for row in study.every_row]
 
 
 def _with_rows(table: Summary, rows: list[SummaryRow]) -> Summary:
@@ -267,9 +276,9 @@ def _with_differences(
     return row.with_metrics({name: metric(name) for name in (*row.scores, *more)})
 
 
-def _untested_row(row: SummaryRow, to: str) -> SummaryRow:
-    """A row of which seeds diverged, or beside one of which they did: no test."""
-    made = Difference(Verdict.UNTESTABLE, f"seeds of {to} diverged", None)
+def _untested_row(row: SummaryRow, why: str) -> SummaryRow:
+    """A row of which seeds diverged, or without a test for another reason."""
+    made = Difference(Verdict.UNTESTABLE, why, None)
     if row.diverged:
         k_of_n = f"{len(row.diverged)} of {row.n}"
         made = Difference(Verdict.DIVERGED, f"{k_of_n} seeds diverged", None, beside=k_of_n)

@@ -202,6 +202,12 @@ class Cells:
                 boots[metric] = dict(zip(by_sentence, scores, strict=True))
         return boots
 
+    @cached_property
+    def runs(self) -> list[FilledCell]:
+        """Each run once: not again those of a row that is another row."""
+        twins = self.study.twins()
+        return [cell for (row, _), cell in self.filled.items() if row not in twins]
+
     @property
     def signatures(self) -> dict[str, str]:
         """metric -> the signature that all its scores have, of those that have one."""
@@ -219,8 +225,10 @@ class Cells:
         return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
 
     def collected(self, name: str) -> dict[str, list[Any]]:
-        """Row -> what was collected of its runs, of the rows that have any. Raises DamagedFile."""
-        records = {row.name: [cell.collected(name) for cell in self.of(row.name)] for row in self.study.rows}
+        """Row -> what was collected of its runs, of the rows that have any and did not diverge. Raises DamagedFile."""
+        without = self.diverged
+        rows = [row.name for row in self.study.rows if row.name not in without]
+        records = {row: [cell.collected(name) for cell in self.of(row)] for row in rows}
         return {row: there for row, every in records.items() if (there := [record for record in every if record])}
 
 
@@ -278,10 +286,11 @@ def matching_cells(study: Ablation, root: Path, collected: "Mapping[Key, FilledC
     for name in _added_metrics(cell.dev for cell in filled.values()):
         there = [cell.dev.measures[name].signature for cell in filled.values() if name in cell.dev.measures]
         signatures[name] = signature_now(METRICS[name]) or commonest(there)
-    outdated: Votes[str] = Votes()
+    outdated, twins = Votes[str](), study.twins()
     for key, cell in list(filled.items()):
         own, dev = cell.dev.measures, cell.dev
-        outdated.update(name for name in own if name in signatures and own[name].signature != signatures[name])
+        if cell.row not in twins:
+            outdated.update(name for name in own if name in signatures and own[name].signature != signatures[name])
         measures = {name: added for name, added in own.items() if added.signature == signatures.get(name)}
         scores = cell.record.scores | {"dev": replace(dev, measures=measures)}
         filled[key] = replace(cell, record=replace(cell.record, scores=scores))

@@ -14,6 +14,8 @@ from lightning_tfm.cli.output import write_page
 from lightning_tfm.config import Experiment, Miniature, training_hash
 from lightning_tfm.dashboard import study_page
 from lightning_tfm.dashboard.board import Board
+from lightning_tfm.report.charts.curves import curves
+from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.pages.provenance import run_facts
 from lightning_tfm.report.records import FilledCell, misfit, read_cells
 from lightning_tfm.report.study_report import make, write_table
@@ -264,8 +266,11 @@ def test_every_other_row_is_what_it_is_in_the_study_without_it(studies):
 
 
 def test_it_has_no_mean_of_its_survivors_and_no_word_but_diverged(studies):
-    _, one, _ = studies
+    made, one, _ = studies
     row = one.summary.rows[-1]
+    write_json(made.folder(made.study.rows[-1], 3).path / "report/softmax.json", {"lines": 7})
+    drawn = curves(one.summary, one.cells, forest_of(one.summary)).rows
+    assert list(drawn) == list(one.summary.analyses["lengths"][1]) == ROWS[:-1] and not one.cells.collected("softmax")
     assert (row.diverged, row.n, row.ppl.mean, row.metric("bleu").mean) == ([1, 2], 4, None, None)
     assert {row.ppl.difference.verdict, row.metric("bleu").difference.verdict} == {"diverged"}
     assert row.ppl.difference.p is None and row.ppl.difference.estimate is None

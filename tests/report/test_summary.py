@@ -15,7 +15,7 @@ from lightning_tfm.report.significance import _differences
 from lightning_tfm.report.stats.evidence import Evidence, significance_fields
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import SentenceNoise, compare
-from lightning_tfm.report.study_report import write_table
+from lightning_tfm.report.study_report import make, write_table
 from lightning_tfm.report.wording.verdict import judge
 from tests.helpers.studies import SIGNATURE
 
@@ -63,7 +63,11 @@ def test_rows_without_a_base_are_shown_without_tests(generator):
     made.write_all()
     rows = rows_of(made)
     assert rows["A-h1"].ppl.mean > 1
-    assert rows["A-h1"].ppl.difference.verdict == "not testable"
+    found = rows["A-h1"].ppl.difference
+    assert (found.verdict, found.why) == ("not testable", "no scores of base")
+    report = make("made", made.root)
+    assert "differences to" not in report.render("text") and r"\Delta" not in report.render("latex")
+    assert "Rows beside base" not in report.render("html")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ def sections(scores: Lengths, report: Summary) -> list[Section]:
         own = gaps.get(row) if report.against is None or row != report.against.name else None
         rows.append([name_cell(row, called), *(map(signed, own) if own else (f"{value:.1f}" for value in values))])
         shades.append([0, *(round(40 * gap / most) for gap in own or [0.0] * len(values))])
-    about = Text([f"By tokens of the reference, pooled over seeds. Rows beside {report.to}: the difference to it."])
+    beside = f" Rows beside {report.to}: the difference to it." * bool(to)
+    about = Text([f"By tokens of the reference, pooled over seeds.{beside}"])
     table = Table("", columns("row", *heads), rows, shades=shades)
     return [Section("lengths", f"{OF_TEXT.label} by length", [about, table], after="architecture")]
 
@@ -40,7 +41,7 @@ def find(cells: Cells, report: Summary) -> Lengths | None:
     used = [b for b in range(max(len(edges) - 1, 1)) if (where == b).any()]
     heads = [f"{int(tokens[where == b].min())}–{int(tokens[where == b].max())}" for b in used]
     scores = {}
-    for name in (row.name for row in report.rows):
+    for name in (row.name for row in report.rows if not row.diverged):
         if runs := cells.of(name):
             total = [sum(c.sums[OF_TEXT.name][where == b].sum(0) for c in runs) for b in used]
             scores[name] = [float(score_of(OF_TEXT)(np.asarray(sums))) for sums in total]

@@ -49,7 +49,7 @@ def find(cells: Cells, report: Summary) -> Regime | None:
     if t.schedule == "inverse_sqrt":
         last = min(1.0, math.sqrt(t.warmup / t.steps))
     trained = fmean(run.target_tokens or 0 for run in runs) / parameters
-    devices = Counter(", ".join(dict.fromkeys(cell.record.hardware.gpus)) or "CPU" for cell in cells.filled.values())
+    devices = Counter(", ".join(dict.fromkeys(cell.record.hardware.gpus)) or "CPU" for cell in cells.runs)
     return Regime(trained, unique, t.warmup / t.steps, last, dict(devices))
 
 

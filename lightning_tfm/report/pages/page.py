@@ -129,10 +129,10 @@ def _head(report: Summary, cells: Cells) -> list[str]:
         f"seeds {', '.join(map(str, report.seeds))}",
         f"corpus {report.corpus}, {' to '.join(report.languages)}",
     ]
-    if gone := sum(len(row.diverged or []) for row in report.rows):
+    if gone := sum(len(row.diverged or []) for row in report.rows if not row.same_as):
         parts.insert(1, f"{gone} diverged")
     parts += [f"{plural(len(report.hidden), 'row')} hidden, in every correction"] if report.hidden else []
-    if unknown := sum(isinstance(cell.course, Undefined) for cell in cells.filled.values()):
+    if unknown := sum(isinstance(cell.course, Undefined) for cell in cells.runs):
         parts.append(f"whether {unknown} of them diverged is undefined: fewer than {BLOCKS} losses were logged")
     if report.sentences:
         parts.append(f"{report.sentences:,} dev sentences")

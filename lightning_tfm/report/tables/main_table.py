@@ -303,7 +303,7 @@ def _by_metric(report: Summary) -> list[Block]:
     every = [("d", "pd", "p", "word"), ("d", "p", "brief"), ("d", "word"), ("d", "brief")]
     views: list[list[Table | Notes]] = [[*_tables(report, first, keys), Notes(shown)] for keys in every]
     views += [[*_tables(report, called, ("d", "brief")), Notes([*shown, names])]] * bool(labels)
-    to = Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])
+    to = Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)] * (report.against is not None))
     return [to, Widest(views, folds=-1)]
 
 

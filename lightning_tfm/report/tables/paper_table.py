@@ -13,7 +13,7 @@ from lightning_tfm.report.render.latex import MOST, Tex, latex, to_table, width
 from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.report.tables import columns, main_table
 from lightning_tfm.report.tables.columns import brief_facts
-from lightning_tfm.report.wording.notes import common_notes, interim_note, signature_notes
+from lightning_tfm.report.wording.notes import common_notes, interim_note, of_vocabularies, signature_notes
 from lightning_tfm.report.wording.verdict import SCOPE
 from lightning_tfm.report.wording.verdict_words import Verdict
 
@@ -46,7 +46,7 @@ def paper_latex(report: Summary, layout: Layout = LAYOUT) -> str:
     grid = report.of(factors.ANALYSIS)
     rows = [row for row in report.rows if not (grid and row.same_as)]
     paper = layout.paper and columns.of_the_paper(rows)
-    tests = layout.tests if any(r.ppl.difference is not None for r in rows) else "none"
+    tests = layout.tests if report.against and any(r.ppl.difference is not None for r in rows) else "none"
     if grid:
         first = main_table.field_columns(columns.columns_to_print(rows), columns.cell_text)
     else:
@@ -131,7 +131,8 @@ def _notes(report: Summary, tests: str, paper: bool) -> str:
     """Below the table: marks, and whatever a reader who checks a number asks for."""
     parts = []
     if tests == "verdict":
-        words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
+        shown = [main_table.difference_columns(report, METRICS[name])["word"] for name in report.metrics]
+        words = {column.cell(row).word for column in shown for row in report.rows}
         marks = ", ".join(f"{word.latex} {word.shown}" for word in Verdict if word in words)
         parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {report.alpha:g}$)"] * bool(marks)
     if tests == "p":
@@ -141,7 +142,7 @@ def _notes(report: Summary, tests: str, paper: bool) -> str:
         parts.append("``paper'': as published by Vaswani et al.\\ (2017)")
     if report.foreign:
         others = latex(", ".join(report.foreign))
-        parts.append(f"another vocabulary than {latex(report.to)}, so that no perplexity is compared: {others}")
+        parts.append(f"{latex(of_vocabularies(report))}, so that no perplexity is compared: {others}")
     own = notes_of_analyses(report, lambda analysis: analysis.notes_in_latex)
     parts += [latex(_capital(note)) for note in [*common_notes(report), *own]]
     base = next((row for row in report.rows if row.base), None)

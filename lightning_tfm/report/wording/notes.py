@@ -66,13 +66,18 @@ def row_notes(report: Summary) -> list[str]:
     return [*common_notes(report), *twin_notes(report.rows), *elsewhere_notes(report.rows)]
 
 
+def of_vocabularies(report: Summary) -> str:
+    """What rows have whose perplexities are not compared."""
+    return f"another vocabulary than {report.to}" if report.against else "different vocabularies"
+
+
 def nll_notes(report: Summary) -> list[str]:
     """What they are, and which rows are compared by them; empty where no row has any."""
     notes = [OF_BYTES if BYTE in nll_metrics(report.rows) else MEANT] * bool(nll_metrics(report.rows))
     if report.foreign:
         whose = f"{', '.join(report.foreign)} {'has' if len(report.foreign) == 1 else 'have'}"
         notes.append(
-            f"{whose} another vocabulary than {report.to}: perplexities per token are NOT comparable between them, so "
+            f"{whose} {of_vocabularies(report)}: perplexities per token are NOT comparable between them, so "
             "they are compared by "
             + " and ".join(["NLL per reference word", *(m.label for m in printed_metrics(report.rows) if m.counted)])
         )

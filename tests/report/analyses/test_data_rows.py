@@ -11,6 +11,7 @@ from scipy import stats
 
 from lightning_tfm.bleu import text_size
 from lightning_tfm.cli.main import main
+from lightning_tfm.dashboard.reports import Reports
 from lightning_tfm.data.dataset import Prepared
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
@@ -104,6 +105,23 @@ def test_pictures_of_perplexity_leave_them_out(report):
     pair = replace(report.summary, rows=[rows_of(report)[name] for name in ("base", "small")])
     course = curves(pair, report.cells, forest_of(pair))
     assert course.itself and not course.difference, "on the dashboard's page of a row"
+    assert [Reports(report.cells.root).row("made", name)["to"] for name in ("small", "wide")] == ["", "base"]
+
+
+def test_without_a_base_no_perplexity_is_compared_with_any(tmp_path):
+    Generator(tmp_path, [PIECES[0], PIECES[-1]], SEEDS, by_word=True).write_all({"small": 0.2})
+    report = make("made", tmp_path)
+    page, paper = report.render("html"), report.render("latex")
+    assert "small, wide have different vocabularies: perplexities per token" in report.render("markdown")
+    assert "Different vocabularies, so that no perplexity is compared: small, wide." in paper
+    assert not any(rf"\textbf{{{row.ppl.mean:.2f}}}" in paper for row in report.summary.rows)
+    assert not any(f'id="section-{part}"' in page for part in ("quality", "curves"))
+
+
+def test_the_marks_of_a_paper_s_table_are_explained_at_one_seed_too(tmp_path):
+    Generator(tmp_path, ["base", *PIECES[:1]], [1], by_word=True).write_all()
+    table, _, notes = make("made", tmp_path).render("latex").partition(r"\end{tabular}")
+    assert r"$\ast$" in table and r"$\ast$ not comparable" in notes
 
 
 def test_factors_of_the_data_are_compared_by_words(tmp_path):

@@ -23,8 +23,10 @@ from lightning_tfm.report import archive
 from lightning_tfm.report.pages.document import environment
 from lightning_tfm.report.study_report import make
 from lightning_tfm.report.wording.verdict_words import Verdict
-from lightning_tfm.study.rows import Paper, Row
-from tests.helpers.studies import BASE, Generator, own_row, write_json
+from lightning_tfm.study.rows import Paper, Row, all_rows
+from tests.golden import visible
+from tests.golden.synthetic import diverging
+from tests.helpers.studies import BASE, Generator, own_row, write_json, write_lines
 
 HOSTILE = "<script>alert('1')</script>\"'&\u202e|$%"
 
@@ -222,17 +224,26 @@ def test_a_score_that_is_no_number_empties_its_cell_and_no_other(generator, key)
 
 
 def test_a_row_whose_seeds_were_trained_on_different_devices_has_its_page(generator):
-    made = generator(["base", "A-h1"], [1, 2])
-    made.write_all()
+    made = generator(["base", "A-h1", own_row("also-base", {"model.h": 8})], [1, 2])
+    made.write_all(skip=[("also-base", 1), ("also-base", 2)])
     path = made.folder(made.study.rows[1], 2).result
     record = json.loads(path.read_bytes())
     record["hardware"] |= {"gpus": ["NVIDIA H100", "NVIDIA H100"]}
     write_json(path, record | {"inexact": ["GPUs add in another order than CPUs"]})
     report = make("made", made.root)
     assert report.render("html").count("<bdi>GPUs add in another order than CPUs</bdi>") == 1
+    assert "<p>PPL, 1 row:" in report.render("html")
     for kind in ("html", "markdown", "text"):
         said = " ".join(report.render(kind).split())
         assert "trained on several devices, 3 runs on CPU and 1 run on NVIDIA H100: their seconds do not" in said, kind
+
+
+def test_a_row_that_is_another_adds_no_run(generator):
+    made = generator(["base", "A-h1", own_row("also-h1", all_rows()["A-h1"].change)], [1, 2])
+    made.write_all(skip=[("also-h1", 1), ("also-h1", 2)])
+    write_lines(made.folder(made.study.rows[1], 1).metrics, diverging(9.0))
+    words = visible(make("made", made.root).render("html"))
+    assert "3 of 4 runs finished ; 1 diverged ; " in words and "whether 3 of them diverged is undefined" in words
 
 
 def test_all_scores_are_no_numbers(generator):

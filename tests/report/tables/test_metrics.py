@@ -21,9 +21,9 @@ from lightning_tfm.report.serialize import plain
 from lightning_tfm.report.study_report import make, render_table
 from lightning_tfm.runs.record import Score, read_score
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.study.study_file import load_as
+from lightning_tfm.study.study_file import load_as, save
 from lightning_tfm.sums import KEY, with_checksum
-from tests.helpers.studies import Generator
+from tests.helpers.studies import Generator, own_row
 from tests.helpers.tables import read_tables
 
 KINDS = ("markdown", "csv", "json", "latex")
@@ -148,6 +148,9 @@ def test_runs_that_lack_it_or_have_another_version_of_it_leave_it_untested(root,
     assert METRICS["chrf"].of(read_score(path)) == score["chrf"]
     rows = {row.name: row.metric("chrf") for row in make("made", root).summary.rows}
     assert rows["A-h1"].mean is None and rows["C-N2"].mean and rows["C-N2"].difference is None
+    study = load_as(Ablation, root, "made")
+    save(replace(study, rows=[*study.rows, own_row("also-h1", study.rows[1].change)]), root)
+    assert make("made", root).summary.outdated == {"chrf": 1}, "a row that is another has no runs of its own"
 
 
 def test_a_metric_that_cannot_be_counted_is_refused_and_the_others_of_its_list_are_not_added(root, capsys):
