@@ -69,17 +69,17 @@ class Exported:
         return curve
 
     def scores(self) -> dict[str, float]:
-        """dev/ppl, dev/nll, … of a finished run."""
+        """dev/ppl, dev/nll (per token, as in its course), … of a finished run."""
         if self.record is None:
             return {}
-        every = ((name, numbers(score) | {"nll": score.nll}) for name, score in self.record.scores.items())
+        every = ((name, numbers(s) | {"nll": s.nll / s.tokens}) for name, s in self.record.scores.items())
         return {f"{name}/{key}": value for name, found in every for key, value in found.items()}
 
 
 def _begun(folder: RunFolder) -> float:
-    """When a run without a record began: its folder changes, what was requested does not."""
+    """When a run without a record began; without its attempts, too, when what was requested was written."""
     there = folder.experiment if folder.experiment.is_file() else folder.path
-    return there.stat().st_mtime
+    return folder.begun or there.stat().st_mtime
 
 
 def exported_runs(what: str, root: Path) -> list[Exported]:

@@ -119,6 +119,12 @@ class RunFolder:
             return 0
         return max((int(name[:-5]) for name in os.listdir(self.attempts) if name.endswith(".json")), default=0)
 
+    @property
+    def begun(self) -> float | None:
+        """When its first attempt was claimed, in seconds since 1970."""
+        first = self._record(1)
+        return first.time if first else None
+
     def owner(self) -> ProcessId | None:
         """The living owner of the run, if it has one."""
         number = self.newest()

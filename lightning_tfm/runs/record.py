@@ -243,7 +243,7 @@ class RunRecord(Kept):
     """what may keep another machine from the same numbers up to the order of sums"""
     attempts: int | None = None
     started: Bounded | None = None
-    """seconds since 1970, as is `ended`"""
+    """when its first attempt was claimed (by earlier versions its last); seconds since 1970, as is `ended`"""
     ended: Bounded | None = None
     ran: list[Segment] = field(default_factory=list)
     """where the steps were made, the first ones first"""

@@ -65,7 +65,7 @@ class Run:
         Raises UserError where the store holds another text than the run is named by, callback.Interrupted,
         evaluate.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
-        started, rank = time.time(), int(os.environ.get("RANK", 0))
+        rank = int(os.environ.get("RANK", 0))
         prepare_process(self.hardware)
         prepared = Prepared(self.store)
         if prepared.train_fingerprint != self.identity["train"]:
@@ -113,7 +113,7 @@ class Run:
         counters.seconds["decode"] = time.perf_counter() - began
         if rank == 0:
             counters.note(backends_used(module) + variables)
-            record = self._record(data, module, counters, scores, started)
+            record = self._record(data, module, counters, scores)
             self.attempt.write_json(self.folder.result, with_checksum(to_plain(record)))
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -146,14 +146,9 @@ class Run:
         return scores
 
     def _record(
-        self,
-        data: TranslationData,
-        module: TransformerModule,
-        counters: RunCounters,
-        scores: dict[str, Score],
-        started: float,
+        self, data: TranslationData, module: TransformerModule, counters: RunCounters, scores: dict[str, Score]
     ) -> RunRecord:
-        """What result.json holds of a training that `started` at that time, in seconds since 1970."""
+        """What result.json holds."""
         e, prepared = self.experiment, data.prepared
         model, source, target = module.transformer, counters.tokens["source"], counters.tokens["target"]
         parts = {k: round(v, 3) for k, v in counters.seconds.items()}
@@ -188,7 +183,7 @@ class Run:
             ),
             inexact=list(dict.fromkeys(reason for segment in ran for reason in segment.inexact)),
             attempts=self.attempt.number,
-            started=started,
+            started=self.folder.begun,
             ended=time.time(),
             ran=ran,
             files=of_files([self.folder.metrics]),

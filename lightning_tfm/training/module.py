@@ -47,7 +47,7 @@ class PendingLosses:
         self._pending.append((step, number, batch, sums))
 
     def add_to(self, total: np.ndarray) -> None:
-        """In the order in which they came. Raises NotFinite, which names the first step that is not."""
+        """In the order in which they came. Raises NotFinite, which names the first step that is not, counted from 1."""
         pending, self._pending = self._pending, []
         if not pending:
             return
@@ -55,7 +55,7 @@ class PendingLosses:
         for (step, number, batch, _), sums in zip(pending, losses, strict=True):
             if not np.isfinite(sums).all():
                 shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
-                raise NotFinite(f"the loss is {sums[0]} at step {step}, micro-batch {number} of shape {shape}")
+                raise NotFinite(f"the loss is {sums[0]} at step {step + 1}, micro-batch {number} of shape {shape}")
             total += sums
 
 

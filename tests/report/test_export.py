@@ -82,11 +82,25 @@ def test_csv_has_a_line_for_each_run_and_for_each_step(tmp_path: Path, capsys) -
         ("base", "1", "True", "8"), ("base", "2", "True", "8"), ("h4, wide", "1", "False", "4"),
     ]  # fmt: skip
     assert [r["dev/ppl"] for r in runs] == ["2.5", "2.5", ""] and runs[0]["run"] == cells[0].training_hash[:16]
+    nll = [line["dev/nll"] for line in curves if line["run"] == runs[0]["run"]]
+    assert [float(value) for value in nll if value] == pytest.approx([0.9, 0.693]), "per token, the final one too"
     mine = [line for line in curves if line["row"] == "h4, wide"]
     assert [line["train/loss"] for line in mine] == ["5.0", "2.5", str(5 / 3), "1.25", "1.0", ""]
     call(cells[0].training_hash[:8], "--to=csv", "--folder", str(tmp_path / "one"), "--out", str(tmp_path))
     (alone,) = csv.DictReader((tmp_path / "one" / "runs.csv").read_text().splitlines())
     assert (alone["study"], alone["row"], alone["dev/bleu"]) == ("fit", "base", "11.0")
+
+
+def test_a_run_that_was_resumed_began_with_its_first_attempt(tmp_path: Path) -> None:
+    write_run(tmp_path, cell := Cell("base", 1, "ab" * 32, 1.0), whole=False)
+    folder = RunFolder(tmp_path, cell.training_hash)
+    first = folder.attempts / "0001.json"
+    first.write_text(json.dumps(json.loads(first.read_bytes()) | {"time": 1.7e9}))
+    again = folder.claim()
+    again.write_json(folder.experiment, {"model": {"h": 4}})
+    again.release()
+    (found,) = curve_export.exported_runs(folder.path.name, tmp_path)
+    assert found.curves()[0][1] == 1.7e9 + 0.1, "train/seconds count from there"
 
 
 def test_a_finished_curve_is_read_once(tmp_path: Path, monkeypatch) -> None:

@@ -167,6 +167,7 @@ def test_the_time_of_parts_survives_a_stop(tmp_path):
     run = in_child(train, e, tmp_path)
     result = json.loads((run / "result.json").read_bytes())
     assert result["attempts"] == 2
+    assert result["started"] == json.loads((run / "attempts" / "0001.json").read_bytes())["time"], "not when it resumed"
     assert all(seconds > LONG_AGO for seconds in result["train_seconds"].values())
 
 
@@ -292,7 +293,7 @@ def test_nan_is_found_within_ten_steps_and_named_with_its_own(alone, monkeypatch
         return (found * float("nan"), nll) if number == 4 else (found, nll)
 
     monkeypatch.setattr(TransformerModule, "batch_loss", broken)
-    with pytest.raises(NotFinite, match=r"the loss is nan at step 4, micro-batch 1 of shape \(\d+, \d+\) ->"):
+    with pytest.raises(NotFinite, match=r"the loss is nan at step 5, micro-batch 1 of shape \(\d+, \d+\) ->"):
         for number in range(20):
             module.training_step(next(steps), number)
     assert number == (4 if every == 1 else READ_EVERY - 1)
