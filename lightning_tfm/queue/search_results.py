@@ -142,10 +142,10 @@ def _tests(search: Search, folder: Path, leading: list[Trial]) -> dict[Path, str
 
 def _summary(search: Search, trials: list[Trial], refused: int, chosen: dict[Path, Trial]) -> list[str]:
     states = [f"{sum(t.state == word for t in trials)} {word}" for word in ("finished", "stopped early", "failed")]
-    points = search.finite()
-    lines = [f"{search.name}: {', '.join(states)}" + f", {refused} proposals above a limit" * bool(refused)]
-    if search.budget and points is not None and len(points) < search.trials - search.based:
-        space, trials_asked = plural(len(points), "point"), plural(search.trials, "trial")
+    why = "above a limit" + " or of sizes that are not whole" * bool(search.ties)
+    lines = [f"{search.name}: {', '.join(states)}" + f", {plural(refused, 'proposal')} {why}" * bool(refused)]
+    if search.budget and search.most < search.trials:
+        space, trials_asked = plural(len(search.finite() or ()), "point"), plural(search.trials, "trial")
         lines.append(f"the space has {space}: a search of {trials_asked} ends when all are tried")
     for path, trial in chosen.items():
         scores = ", ".join(

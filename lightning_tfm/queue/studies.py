@@ -78,7 +78,7 @@ def list_studies(root: Path) -> list[dict[str, Any]]:
 
 
 def _info(root: Path, name: str, runs: Runs) -> dict[str, Any]:
-    """`whole`: cells of a table, trials of a search's budget; `time`: when any of it was last written."""
+    """`whole`: cells of a table, trials that a search makes; `time`: when any of it was last written."""
     folder = folder_of(root, name)
     kind, counts, whole, trouble, state = "", dict[str, int](), 0, "", "waiting"
     try:
@@ -91,7 +91,7 @@ def _info(root: Path, name: str, runs: Runs) -> dict[str, Any]:
             looked = state_without_queue(study, root, runs)
         if looked is not None:
             counts = {word: number for word, number in looked.counts.items() if number}
-            whole = max(whole, len(looked.cells)) if not study.budget else whole
+            whole = looked.total if study.budget else max(whole, len(looked.cells))
             state = "interrupted" if looked.state == "finished" and looked.ended < whole else looked.state
     except UserError as error:
         trouble, state = str(error), "unknown"

@@ -65,7 +65,7 @@ class Search(Study):
         points = [self.cell(number, point) for number, point in enumerate(self._points()[0])]
         if not self.based:
             return points
-        first = self._cell(BASE, {p.name: value_of(self.base, p.name) for p in self.space})
+        first = self._cell(BASE, self._of_base)
         return [first, *(point for point in points if point.training_hash != first.training_hash)]
 
     def refused_points(self) -> int:
@@ -83,6 +83,18 @@ class Search(Study):
         if not all(lists) or prod(len(values or ()) for values in lists) > LISTED:
             return None
         return [point for point in grid(self.space) if not self.misses(point)]
+
+    @property
+    def most(self) -> int:
+        """Runs that its budget and its space allow, base among them."""
+        points = self.finite()
+        if points is None:
+            return self.budget
+        return min(self.budget, len(points) + (self.based and self._of_base not in points))
+
+    @property
+    def _of_base(self) -> dict[str, Any]:
+        return {p.name: value_of(self.base, p.name) for p in self.space}
 
     def at(self, change: dict[str, Any]) -> Experiment:
         """The base with the parameters of a trial, and what follows them, at the paper's scale. Raises UserError."""

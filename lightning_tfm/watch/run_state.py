@@ -227,7 +227,7 @@ class RunState:
     damaged: int = 0
     """lines of its curve that were left out"""
     diverged: bool = False
-    """whether a finished one's training diverged (runs/divergence.py); False where its curve was not read"""
+    """whether its training, which has ended, diverged (runs/divergence.py); False where its curve was not read"""
     curve: tuple[tuple[float, float], ...] = ()
     """(step, dev perplexity), thinned"""
     record: RunRecord | None = field(default=None, repr=False)
@@ -288,7 +288,7 @@ class Reader:
         self._path, self._curves, self._memory = str(folder), curves, memory
         self.name = self._path.rpartition("/")[2]
         self._deciding = [f"{folder}{part}" for part in DECIDING]
-        self._stamps: list[Stamp] = []
+        self.stamps: list[Stamp] = []
         self._settled = False
         self._curve: Curve | None = None
         self._state: RunState | None = None
@@ -304,8 +304,8 @@ class Reader:
     def look(self) -> RunState:
         """The run as it is now."""
         stamps = [stamp(path) for path in self._deciding]
-        if self._state is None or not self._settled or stamps != self._stamps:
-            self._stamps = stamps
+        if self._state is None or not self._settled or stamps != self.stamps:
+            self.stamps = stamps
             more = [stamp(f"{self._path}{part}") for part in MORE]
             if self._memory:
                 self._mark = self._memory.mark(self.name, stamps, more)
@@ -362,7 +362,7 @@ class Reader:
         curve = self._curve = (self._curve or Curve(self.folder / "metrics.jsonl")).look()
         progress, wrong = _small(Progress, self.folder / "progress.json")
         last = attempts[-1] if attempts else None
-        heard = [t for t in (progress.time if progress else None, last.heard if last else None) if t]
+        heard = [t for t in (progress.time if progress else None, *((last.heard, last.ended) if last else ())) if t]
         written = stamp(self.folder / "metrics.jsonl")
         # files of an earlier attempt say how far the run is, but not what it is doing now
         current = progress is not None and (last is None or progress.attempt in (0, last.number))
@@ -408,7 +408,8 @@ class Reader:
         reason = last.reason if name != "failed" else f"{last.outcome.replace('_', ' ')}: {last.reason}"
         words = "; ".join(filter(None, (reason, state.words)))
         step = state.step if last.step is None else last.step
-        return replace(state, state=name, words=words, outcome=last, step=step)
+        lost = last.outcome == "nan_loss"
+        return replace(state, state=name, words=words, outcome=last, step=step, diverged=lost)
 
 
 def _small(kind: Any, path: Path) -> tuple[Any, str]:
@@ -470,6 +471,11 @@ class Runs:
         if name not in self._readers:
             self._readers[name] = Reader(f"{self._root}/{name}", self._curves, self._memory)
         return self._readers[name].look()
+
+    @property
+    def stamps(self) -> list[list[Stamp]]:
+        """Of all that were looked at: others where somebody worked on one, if only to score it anew."""
+        return [reader.stamps for reader in self._readers.values()]
 
     def all(self) -> dict[str, RunState]:
         """Of all with a folder, by name."""

@@ -108,7 +108,7 @@ class StudyState:
     @property
     def diverged(self) -> int:
         """Runs among the finished ones that diverged."""
-        return sum(run.diverged for run in self.runs.values())
+        return sum(run.diverged and run.state == "finished" for run in self.runs.values())
 
     def metrics(self, study: Study) -> list[Metric]:
         """What the translations of its runs are scored by."""
@@ -168,8 +168,7 @@ class Watch:
     def __post_init__(self) -> None:
         self.runs = self.runs or Runs(self.root, curves=isinstance(self.study, Ablation))
         if isinstance(self.study, Search) and self.study.budget:
-            points = self.study.finite()
-            self._most = self.study.budget if points is None else min(self.study.budget, len(points) + self.study.based)
+            self._most = self.study.most
 
     @cached_property
     def _folder(self) -> str:
@@ -251,7 +250,7 @@ class Watch:
         if isinstance(scored, RunRecord):
             return replace(run, record=scored, ppl=scored.scores["dev"].ppl)
         state = "damaged" if scored.damaged else "waiting"
-        return replace(run, state=state, words=scored.reason, record=None, ppl=None)
+        return replace(run, state=state, words=scored.reason, record=None, ppl=None, kept=run.steps or 0)
 
 
 def _with_runs(s: CellState, runs: list[RunState], study: Study | None) -> CellState:
@@ -345,7 +344,7 @@ def _best(study: Study | None, cells: list[CellState], runs: dict[str, RunState]
     rows: dict[str, list[CellState]] = {}
     for s in done:
         rows.setdefault(s.cell.row, []).append(s)
-    for s in done:
+    for s in cells:
         if any(runs[run.training_hash].diverged for run in s.cell.runs):
             rows.pop(s.cell.row, None)
     if not rows:
@@ -393,12 +392,17 @@ def _left(cells: list[CellState], runs: dict[str, RunState], took: Took, coming:
     if not took.whole or not workers or not (waiting or coming or running):
         return None
 
-    unknown = [0.0 if run.scoring else took.of(cell.cost) or 0.0 for cell, run in running]
+    unknown = [0.0 if run.scoring else _rest(cell, run, took) for cell, run in running]
     busy = [run.left.seconds if run.left else whole for (_, run), whole in zip(running, unknown, strict=True)]
-    rest = [(took.of(cell.cost) or 0.0) * (1 - runs[cell.training_hash].trained) for cell in waiting]
+    rest = [_rest(cell, runs[cell.training_hash], took) for cell in waiting]
     each = fmean(took.trials or [seconds for _, seconds in took.whole])
     end = until_the_last(busy, [*rest, *[each] * coming], workers)
     return None if at_least and end < 1 else Left(end, at_least)
+
+
+def _rest(cell: Cell, run: RunState, took: Took) -> float:
+    """Seconds of what is left of a run, by what others took: its scoring at least."""
+    return max((took.of(cell.cost) or 0.0) * (1 - run.trained), took.scoring or 0.0)
 
 
 def _share(cells: list[CellState], runs: dict[str, RunState], coming: int) -> float:

@@ -20,7 +20,7 @@ from lightning_tfm.queue.launch import join, publish, work
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.sampling import SearchTrials, optuna_params, warmup_line
-from lightning_tfm.queue.search_results import importances, report, trials_and_importances
+from lightning_tfm.queue.search_results import _summary, importances, report, trials_and_importances
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.queue.studies import make_queue, open_queue
 from lightning_tfm.runs.folder import RunFolder
@@ -387,6 +387,12 @@ def test_a_perplexity_that_is_infinite_is_no_value_of_a_trial(tmp_path: Path) ->
     queue.finish(queue.claim(), math.inf)
     (trial,), _ = trials_and_importances(made, queue)
     assert (trial.state, trial.values) == ("finished", {"dev/ppl": None})
+
+
+@pytest.mark.parametrize(("ties", "words"), [({}, "1 proposal above a limit"), ({"model.d_ff": {}}, "not whole")])
+def test_why_proposals_were_refused_is_said(ties: dict, words: str) -> None:
+    made = search(space=SPACE[:1], ties=ties)
+    assert _summary(made, [], 1, {})[0].endswith(words)
 
 
 def test_a_base_outside_the_space_is_no_evidence_for_the_sampler(tmp_path: Path) -> None:

@@ -26,11 +26,12 @@ from lightning_tfm.study import expressions
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.sequential import Course, Look, late, looks_to_json
+from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import LOOKS
 from lightning_tfm.study.study_file import link, load, save
 from lightning_tfm.watch.study_state import Best, CellState, StudyState
 from tests.helpers.launching import ablation
-from tests.helpers.studies import FAR, Folder, leave, own_row, record
+from tests.helpers.studies import FAR, Folder, leave, own_row, record, search
 from tests.helpers.tiny import in_child, miniature
 
 
@@ -127,6 +128,20 @@ def test_a_journal_that_was_cut_short_loses_no_cell_that_ran(tmp_path: Path, cap
     journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 5])
     assert len(open_queue(tmp_path, "cut", say=lambda text: None).states()) < 6
     assert status(tmp_path, capsys, "cut") == before
+
+
+def test_a_search_whose_space_is_exhausted_has_ended(tmp_path: Path, capsys) -> None:
+    """50 trials were asked for; the space has two points beside base."""
+    rates = Parameter("training.lr_factor", "categorical", [0.3, 0.8])
+    made = save(search(name="few", space=[rates], trials=50), tmp_path)
+    queue = Queue("few", find_storage("", tmp_path / "studies" / "few"), budget=50)
+    queue.enqueue([*made.cells(), *(made.cell(i, {rates.name: rate}) for i, rate in enumerate(rates.values))])
+    while claim := queue.claim():
+        attempt = RunFolder(tmp_path, claim.cell.training_hash).claim()
+        leave(attempt, evaluation_hash=made.evaluation_of_text(made.prints.dev))
+        attempt.release()
+        assert queue.finish(claim, 2.0)
+    assert listed(tmp_path, capsys)[1].startswith("few search 3 of 3 finished 20")
 
 
 def test_a_run_whose_scores_are_damaged_is_not_counted_as_finished(tmp_path: Path, capsys) -> None:

@@ -195,6 +195,24 @@ def test_a_run_whose_record_was_lost_after_its_last_step_is_still_to_run(tmp_pat
     assert told[1].startswith("1 run: 0 finished, 1 to run; 0.00e+00 of")
 
 
+def test_of_a_run_that_is_at_work_only_the_rest_is_to_come(tmp_path: Path) -> None:
+    attempt = RunFolder(tmp_path, "f" * 64).claim()
+    attempt.write_progress(75, 100, 5210.0, "train")
+    told = forecast([Cell("base", 1, "f" * 64, 1e9)], tmp_path, 1, Pace(rate=1e9)).splitlines()
+    attempt.release()
+    assert told[0].endswith("running now") and told[1].endswith("2.50e+08 of 1.00e+09 FLOP")
+
+
+@pytest.mark.parametrize("pieces", [25, 400])
+def test_a_run_takes_what_its_like_took_whatever_a_sentence_is_said_to_have(tmp_path: Path, pieces: int) -> None:
+    made = record_of(Experiment(), Fingerprints("t", "d"))
+    attempt = RunFolder(tmp_path, made.training_hash).claim()
+    attempt.write_json(attempt.folder.result, to_plain(made))
+    pace = pace_of(tmp_path, pieces)
+    assert pace is not None
+    assert pace.seconds(predicted_cost(Experiment(), 300, pieces)) == pytest.approx(made.seconds.total)
+
+
 def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_path: Path) -> None:
     def cost(steps: int) -> float:
         return predicted_cost(override(Experiment(), {"training.steps": steps}, "test"), 300)

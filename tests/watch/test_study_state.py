@@ -25,6 +25,7 @@ from lightning_tfm.runs.record import Seconds
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, RowData
 from lightning_tfm.study.search import Search
+from lightning_tfm.study.space import Parameter
 from lightning_tfm.watch.study_state import Best, CellState, Watch
 from lightning_tfm.watch.time_left import Left
 from tests.helpers.studies import BASE, SPACE, ablation, leave, own_row
@@ -190,8 +191,9 @@ def test_trials_that_are_not_proposed_yet_count_as_those_that_ended(tmp_path: Pa
     assert overview.coming == 8 and overview.left is not None and overview.left.seconds == pytest.approx(8 * 20.0)
     assert overview.best == Best("r0", 1, "dev/bleu", 3.0)
     assert line("s", overview).startswith("s: 1 finished, 0 running, 0 waiting, 0 failed, 1 stopped early, 8 to be pro")
-    few = Watch(tmp_path, 1, search(space=[SPACE[3]])).look(states)
-    assert few.coming == 1, "two points and base"
+    rates = Parameter("training.lr_factor", "categorical", [0.3, 0.8])
+    for space, coming in (([rates], 1), ([SPACE[3]], 0)):  # two points beside base; two, of which base is one
+        assert Watch(tmp_path, 1, search(space=space)).look(states).coming == coming
     two = search(objectives={"dev/ppl": "minimize", "seconds": "minimize"})
     assert Watch(tmp_path, 1, two).look(states).best is None
 

@@ -85,7 +85,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         study, cells, coming, endings = _search(sweep, settings, resources, lacking)
     else:
         study, cells = _table(sweep, scales, settings, resources, lacking)
-    pace = Pace(options["rate"]) if options["rate"] else pace_of(settings.out)
+    pace = Pace(options["rate"]) if options["rate"] else pace_of(settings.out, options["pieces"])
     at_once = resources.workers * (resources.cluster.jobs if resources.cluster else 1)
     exact = study.base.scaled()
     factor = predicted_cost(exact, study.V, options["pieces"]) / predicted_cost(exact, study.V)
@@ -226,16 +226,16 @@ def trials_of(search: Search, root: Path, storage: str) -> tuple[list[Cell], lis
     ended = [state for state in states if state.state in ("stopped early", "failed")]
     endings = {s.cell.training_hash: f"{s.state}: {s.reason}" for s in ended}
     cells = [state.cell for state in states if search.budget] or search.cells()
-    drawn = draw(search, max(0, search.budget - len(cells)))
+    drawn = draw(search, max(0, search.most - len(cells)))
     coming = [run.cost for change in drawn for run in search.cell(0, change).runs]
     return [run for cell in cells for run in cell.runs], coming, endings
 
 
-def pace_of(root: Path) -> Pace | None:
-    """By the finished runs of a results folder; None where there is none."""
+def pace_of(root: Path, pieces: int = PIECES) -> Pace | None:
+    """By the finished runs of a results folder, at this sentence length; None where there is none."""
     records = [run.record for run in Runs(root, curves=False).all().values() if run.record]
     times = [
-        (predicted_cost(from_record(record.experiment), record.V), record.seconds.total)
+        (predicted_cost(from_record(record.experiment), record.V, pieces), record.seconds.total)
         for record in records
         if record.seconds.total > 0 and record.V is not None
     ]
@@ -298,6 +298,5 @@ def _standing(folder: RunFolder, ending: str | None) -> tuple[float, str]:
         return 0.0, THERE
     if ending is not None:
         return 0.0, ending
-    if run.state in ("running", "damaged"):
-        return 1.0, "running now" if run.state == "running" else run.words
-    return 1 - run.trained, f"resumes at step {run.kept} of {run.steps}" if run.trained else "to run"
+    resumed = f"resumes at step {run.kept} of {run.steps}" if run.trained else "to run"
+    return 1 - run.trained, {"running": "running now", "damaged": run.words}.get(run.state, resumed)
