@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 from lightning_tfm.config import Miniature
 from lightning_tfm.dashboard.studies import Outline, Outlines
@@ -110,8 +111,8 @@ class Board:
         self._watches: dict[str, Watch] = {}
         self._outlines = Outlines(root)
         self._seen = Seen()
-        self._alone: dict[str, RunState] = {}
-        """the runs as shown only by their folders"""
+        self._given: tuple[Any, ...] = {}, {}, []
+        """what the last look was made of: studies, and runs as shown only by their folders"""
 
     def look(self) -> Seen:
         """The newest state, or that of a moment ago."""
@@ -153,9 +154,10 @@ class Board:
     def _look(self) -> None:
         old = self._seen
         runs, outlines = self._runs.all(), {outline.name: outline for outline in self._outlines.look()}
-        if outlines == old.outlines and runs == self._alone:
+        given = outlines, dict(runs), self._runs.stamps  # a new score leaves a run as it was
+        if given == self._given:
             return
-        self._alone, notes = dict(runs), _lost_metrics(runs)
+        self._given, notes = given, _lost_metrics(runs)
         here = _Here(runs)
         studies = {name: self._viewed(outline, here) for name, outline in outlines.items()}
         homes = old.homes if outlines == old.outlines else _homes(outlines)

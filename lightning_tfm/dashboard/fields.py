@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from lightning_tfm.config import WIDTHS, Experiment, Miniature, typed_and_trained
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.markup import NOTHING
-from lightning_tfm.metrics import CHARACTER, METRICS, PRINTED
+from lightning_tfm.metrics import CHARACTER, METRICS, PPL, PRINTED
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.watch.query import Field
 from lightning_tfm.watch.run_state import STATES, RunState
@@ -35,14 +35,15 @@ def fields(seen: Seen) -> Mapping[str, Field]:
     found = [
         Field(name, kind, partial(_of_record, name)) for name, kind in _fields_of(RunRecord).items() if kind != "text"
     ]
-    found += [Field(name, kind, partial(_attribute, name)) for name, kind in _fields_of(RunState).items()]
+    for name, kind in _fields_of(RunState).items():
+        found.append(Field(name, kind, partial(_attribute, name), mean=PPL.mean if name.endswith("ppl") else fmean))
     found += [
         Field("run", "text", lambda run: run.name),
         Field("state", "text", lambda run: run.state, STATES),
         Field("study", "text", lambda run: _studies(seen, run), tuple(seen.studies)),
         Field("row", "text", lambda run: _rows(seen, run)),
         Field("seed", "number", lambda run: run.experiment.get("training", {}).get("seed", _called(seen, run))),
-        Field("diverged", "truth", lambda run: run.diverged if run.state == "finished" else None),
+        Field("diverged", "truth", lambda run: run.diverged or (False if run.state == "finished" else None)),
         Field("host", "text", lambda run: run.record.hardware.host or None if run.record else None),
     ]
     records = [run.record for run in seen.views if run.record]

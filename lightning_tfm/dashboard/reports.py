@@ -23,7 +23,7 @@ def version(name: str, root: Path) -> str:
     """Changes whenever a run of the study may have: counts and newest times of the records."""
     folder = folder_of(root, name)
     times = [path.stat().st_mtime_ns for path in map(folder.joinpath, OWN) if path.is_file()]
-    for pattern in ("*/result.json", "*/outcome.json", "*/report/*.json"):
+    for pattern in ("*/result.json", "*/outcome.json", "*/attempts", "*/report/*.json"):  # an attempt may only score
         times += [path.stat().st_mtime_ns for path in (root / "runs").glob(pattern)]
     return f"{len(times)}-{max(times, default=0)}"
 

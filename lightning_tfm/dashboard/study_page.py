@@ -139,12 +139,13 @@ def _typed_value(trained: Experiment, study: Search, key: str) -> Shown:
 
 
 def _mean(cells: list[tuple[int, RunState | None]], metric: Metric) -> dict[str, Any]:
-    """Over the finished runs of a row, none of which diverged, the standard deviation in print, or what to say."""
-    finished = [view for _, view in cells if view is not None and view.state == "finished"]
-    values = [value for view in finished if (value := view.score(metric)) is not None]
-    if lost := sum(view.diverged for view in finished):
-        return {"mean": None, "spread": "", "instead": f"diverged ({lost} of {len(finished)})"}
-    if not values:
+    """Over the finished runs of a row, all with such a score and none diverged, the standard deviation in print, or
+    what to say."""
+    ended = [view for _, view in cells if view is not None and (view.state == "finished" or view.diverged)]
+    values = [value for view in ended if (value := view.score(metric)) is not None]
+    if lost := sum(view.diverged for view in ended):
+        return {"mean": None, "spread": "", "instead": f"diverged ({lost} of {len(ended)})"}
+    if not values or len(values) < len(ended):
         return {"mean": None, "spread": "", "instead": NOTHING}
     sd = metric.sd(values)
     return {"mean": metric.mean(values), "spread": "" if sd is None else metric.spread(sd)}

@@ -10,16 +10,17 @@ import pytest
 
 from lightning_tfm.dashboard import curves_page, diff_page, index_page, run_page, study_page
 from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.reports import Reports
 from lightning_tfm.errors import UserError
 from lightning_tfm.results import load_study
 from lightning_tfm.runs.folder import GRACE, RunFolder
-from lightning_tfm.runs.record import to_plain
+from lightning_tfm.runs.record import Measure, to_plain
 from lightning_tfm.study.rows import Fingerprints, RowData, apply
 from lightning_tfm.study.study_file import link, save
 from lightning_tfm.sums import with_checksum
 from lightning_tfm.watch import run_state
 from lightning_tfm.watch.run_state import STATES, thin_points
-from lightning_tfm.watch.study_state import Best
+from lightning_tfm.watch.study_state import Best, CellState, Watch
 from lightning_tfm.watch.time_left import Left
 from tests.helpers.calling import call
 from tests.helpers.studies import (
@@ -29,6 +30,7 @@ from tests.helpers.studies import (
     own_row,
     record_of,
     rescore,
+    write_json,
     write_lines,
 )
 
@@ -292,6 +294,43 @@ def test_a_test_score_is_shown_in_no_study_of_another_test_text(made):
         assert found["test.ppl"] == ppl and found["ppl"] is not None
         scores = load_study(name, made.root).run("base", 1).record.scores
         assert ("test" in scores) == (ppl is not None)
+
+
+def test_a_score_that_came_later_is_seen_though_its_run_is_as_it_was(made):
+    study = made.filled("one", ["base"], [1])
+    (cell,) = study.cells()
+    folder, board, reports = RunFolder(made.root, cell.training_hash), Board(made.root, every=0), Reports(made.root)
+    first, version = board.look(), reports.version("one")
+    score = replace(folder.read_result().scores["dev"], measures={"chrf": Measure(61.5, "by hand")})
+    attempt = folder.claim()
+    attempt.write_json(
+        folder.scores(study.evaluation_of(study.rows[0])) / "val.json",
+        with_checksum(to_plain(replace(score, run=folder.path.name))),
+    )
+    attempt.release()
+    seen = board.look()
+    assert seen.studies["one"].runs[folder.path.name].scores["chrf"] == 61.5 and seen.runs == first.runs
+    assert reports.version("one") != version and board.look() is seen
+
+
+def test_a_run_that_ended_before_its_first_step_says_when(made):
+    attempt = RunFolder(made.root, "ab" * 32).claim()
+    attempt.write_outcome("failed", "UserError: no", None)
+    attempt.release()
+    ended = json.loads(attempt.file.read_bytes())["ended"]
+    assert Board(made.root, every=0).look().runs["ab" * 8].changed == ended
+
+
+def test_a_study_whose_runs_are_only_to_be_scored_again_does_not_take_as_long_as_their_training(made):
+    study = made.filled("one", ["base"], [1, 2, 3])
+    two = replace(study, name="two", prints=Fingerprints("t" * 64, "f" * 64))
+    first = two.cells()[0]
+    score = record_of(two.experiment(first), two.prints).scores["dev"]
+    path = RunFolder(made.root, first.training_hash).scores(two.evaluation_of(two.rows[0])) / "val.json"
+    write_json(path, with_checksum(to_plain(replace(score, run=first.training_hash[:16]))))
+    seen = Watch(made.root, 1, two).look([CellState(cell, "waiting") for cell in two.cells()])
+    assert seen.counts == counts(finished=1, waiting=2) and seen.share == 1.0
+    assert seen.left == Left(2 * 4.0), "4 s is what scoring took, 69.5 s all of it"
 
 
 def test_a_search_counts_the_trials_that_are_still_to_come(made):

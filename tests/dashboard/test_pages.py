@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.dashboard import index_page
+from lightning_tfm.dashboard import index_page, study_page
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.fields import fields
 from lightning_tfm.metrics import METRICS
@@ -20,6 +20,7 @@ from lightning_tfm.queue.studies import hide
 from lightning_tfm.report.study_report import make
 from lightning_tfm.report.tables import columns
 from lightning_tfm.report.wording.verdict_words import WORDS
+from lightning_tfm.runs.folder import RunFolder
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study_file import save
@@ -158,11 +159,29 @@ def test_a_study_s_table_has_any_field_as_a_column_in_the_words_of_the_report_s(
     assert ">model.h</button>" in page and '<td data-v="8.0"><bdi>8</bdi></td>' in page
     (ppl,) = {float(text) for text in re.findall(r'<td data-v="([\d.]+)"><strong>', page)[:1]}
     assert f'<td data-v="{ppl}"><bdi>{ppl:.6g}' in page, "the same mean as in the table's own column"
+    assert f'<td data-v="{ppl}"><bdi>{ppl:.6g}' in served.get("/study/table?columns=ppl").text
     assert '<td data-v=""><bdi>–</bdi></td>' in page, "no run has words"
     assert served.get("/study/table/news?columns=padding").json["parts"]["cells"].count("12%") == 2
     assert ">12%</bdi>" in served.get("/study/search?columns=padding").text
     wrong = served.get("/study/table?columns=paddin").text
     assert "no run has a field &#39;paddin&#39;: did you mean &#39;padding&#39;?" in wrong and "A-h1" in wrong
+
+
+def test_a_metric_that_a_run_of_a_row_lacks_has_no_mean_over_the_others(folder, tmp_path):
+    study = folder.filled()
+    for cell in study.cells()[1:]:  # not base at its first seed
+        rescore(RunFolder(tmp_path, cell.training_hash).result, chrf=60.0 + cell.seed, chrf_signature="by hand")
+    board = Board(tmp_path, every=0)
+    rows = study_page.page(board, board.look(), "table").data["rows"]
+    chrf = [next(of["mean"] for metric, of in row["scores"] if metric.name == "chrf") for row in rows]
+    assert chrf == [None, 61.5], "as the report has it"
+
+
+def test_a_time_that_is_only_known_to_be_longer_says_so(serve, folder, tmp_path):
+    folder.fill(folder.table("table", ["base", "A-h1"], seeds=[1]), ["running"])
+    served, over = serve(tmp_path), re.compile(r">over \d")
+    assert len(over.findall(served.get("/").text)) == 3, "the study and its runs"
+    assert len(over.findall(served.get("/study/table").text)) == 1
 
 
 def test_every_number_of_a_run_its_record_and_its_scores_is_a_field(served):

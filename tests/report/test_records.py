@@ -14,6 +14,7 @@ from lightning_tfm.cli.output import write_page
 from lightning_tfm.config import Experiment, Miniature, training_hash
 from lightning_tfm.dashboard import study_page
 from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.fields import fields
 from lightning_tfm.report.charts.curves import curves
 from lightning_tfm.report.charts.study_forest import forest_of
 from lightning_tfm.report.pages.provenance import run_facts
@@ -313,3 +314,8 @@ def test_a_loss_that_is_not_finite_and_a_perplexity_that_overflowed_are_of_the_s
     rows = make("made", made.root).summary.rows
     assert [row.diverged for row in rows] == [None, [3], [2]]
     assert all(row.ppl.difference.beside == "1 of 4" for row in rows[1:])
+    board = Board(made.root, every=0)
+    seen = board.look()
+    shown = study_page.page(board, seen, "made").data["rows"]
+    assert [row["ppl"].get("instead") for row in shown] == [None, "diverged (1 of 4)", "diverged (1 of 4)"]
+    assert seen.studies["made"].best.row == "base" and fields(seen)["diverged"].of(seen.runs[folder.path.name])
