@@ -6,6 +6,7 @@ import fcntl
 import io
 import json
 import os
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,20 +22,30 @@ class LockTimeout(Exception):
     """Another process held the lock for the whole time."""
 
 
+_LOCK_FILES: dict[tuple[int, str], io.FileIO] = {}
+"""by thread and path; not a dictionary of weak references, whose callbacks would swallow a signal's exception"""
+
+
 @contextmanager
 def locked(path: Path, timeout: float | None = None, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the exclusive lock on `path` (made if missing); the kernel frees it when the holder dies, however it dies.
 
     `timeout` in seconds, None to wait forever; `waiting` is called once where another process holds it. Raises
-    LockTimeout.
+    LockTimeout. What an exception of a signal's handler left locked, between the lock and its `with` block, is
+    unlocked by the same thread's next lock on the path.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        if not lock(fd, timeout, waiting):
-            raise LockTimeout(f"{path}: still locked by another process after {timeout:g} s")
-        yield
-    finally:
-        os.close(fd)
+    key = (threading.get_ident(), os.path.abspath(path))
+    if (left := _LOCK_FILES.get(key)) is not None:
+        left.close()
+    with open(path, "ab", buffering=0) as file:
+        _LOCK_FILES[key] = file
+        try:
+            if not lock(file.fileno(), timeout, waiting):
+                raise LockTimeout(f"{path}: still locked by another process after {timeout:g} s")
+            yield
+        finally:
+            if _LOCK_FILES.get(key) is file:
+                del _LOCK_FILES[key]
 
 
 def lock(fd: int, timeout: float | None = None, waiting: Callable[[], None] | None = None) -> bool:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,27 @@ def test_an_owner_stopped_inside_a_write_keeps_the_run_until_it_is_killed(folder
         pass
     forks.kill(pid)
     assert folder.claim().number == 2
+
+
+def test_what_an_interrupted_lock_left_is_unlocked_by_the_same_threads_next_one(tmp_path):
+    def take() -> bool:
+        try:
+            with locked(tmp_path / "lock", timeout=0):
+                return True
+        except LockTimeout:
+            return False
+
+    def free() -> bool:
+        with ThreadPoolExecutor() as other:
+            return other.submit(take).result()
+
+    left = locked(tmp_path / "lock")
+    left.__enter__()  # a signal's exception came here, before the block
+    assert not free()
+    with locked(tmp_path / "lock", timeout=1):
+        left.__exit__(None, None, None)  # its traceback was collected
+        assert not free()
+    assert free()
 
 
 def test_a_removed_and_remade_run_is_closed_to_the_attempt_of_the_same_number(folder, tmp_path):
