@@ -41,10 +41,10 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """Two digits, four below 0.01; empty for None and NaN."""
+    """Two digits, four below 0.01 and where two would hide which side of 0.05 it lies on; empty for None and NaN."""
     if p is None or p != p:
         return ""
-    return "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.2f}"
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 or f"{p:.2f}" == "0.05" else f"{p:.2f}"
 
 
 FILLER = "\uffff"
