@@ -309,9 +309,9 @@ def figures(m: Metric, agreement: MetricAgreement) -> list[str]:
     by_size = agreement.if_every_change_is_worse
     signs = f"{agreement.with_the_paper} of {agreement.clear_rows} ({by_size} if every change were worse)"
     ranks = f"{_figure(agreement.spearman)} (parameter count alone {_figure(agreement.parameter_count_alone)})"
-    digits, unit = f"z.{m.difference_digits}f", f"100 × {m.tested_as}" if m.log else m.unit
-    sizes = [NOTHING if x is None else f"{numeral(x, digits)} {unit}" for x in map(agreement.error_in_size.get, ERRORS)]
-    return [signs, ranks, "{} (parameter count alone {}, no difference {})".format(*sizes)]
+    digits, unit = f"z.{m.difference_digits}f", f"in 100 × {m.tested_as}" if m.log else m.unit
+    sizes = [NOTHING if x is None else numeral(x, digits) for x in map(agreement.error_in_size.get, ERRORS)]
+    return [signs, ranks, "{} {unit} (parameter count alone {}, no difference {})".format(*sizes, unit=unit)]
 
 
 def _line(agreement: Agreement | None, fall: LastEighth | None) -> str:

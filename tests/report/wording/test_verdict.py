@@ -11,6 +11,7 @@ from scipy import stats
 
 import lightning_tfm
 from lightning_tfm.metrics import BLEU, PPL
+from lightning_tfm.plural_words import p_value
 from lightning_tfm.report.stats.evidence import Evidence, may_be_equal
 from lightning_tfm.report.stats.statistics import Estimate
 from lightning_tfm.report.study_report import make
@@ -293,3 +294,11 @@ def test_the_family_is_of_claims_whose_rows_the_study_has():
         and claim_verdicts(claims_of(["A-h1"]), [])[0].verdict == Verdict.UNTESTABLE
     )
     assert "C-N8" not in {name for claim in CLAIMS for name in claim.says}
+
+
+@pytest.mark.parametrize(
+    ("p", "shown"),
+    [(0.0468, "0.0468"), (0.0512, "0.0512"), (0.0449, "0.04"), (0.0551, "0.06"), (0.0049, "0.0049"), (0.01, "0.01")],
+)
+def test_a_p_value_shows_on_which_side_of_a_twentieth_it_lies(p: float, shown: str) -> None:
+    assert p_value(p) == shown
