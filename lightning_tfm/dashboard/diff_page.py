@@ -14,7 +14,7 @@ from lightning_tfm.dashboard.run_page import axes, fields_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
 from lightning_tfm.metrics import METRICS, PPL, Metric
 from lightning_tfm.plural_words import signed
-from lightning_tfm.runs.record import RunRecord, read_record
+from lightning_tfm.runs.record import RunRecord, Score, read_record
 from lightning_tfm.watch.run_state import DEV, RunState
 
 MOST = KEYED
@@ -116,7 +116,7 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
         scores = [record.scores.get(name) if record else None for record in records]
         for metric in (m for m in METRICS.values() if m.printed or m.more):
             values = [metric.of(score) if score else None for score in scores]
-            kinds = pieces if metric is PPL else [s.measures.get(metric.name, s).signature if s else "" for s in scores]
+            kinds = pieces if metric is PPL else [_how(s, metric) for s in scores]
             if set(values) != {None}:
                 found.append((f"{name} {metric.label}", _with_differences(values, metric, kinds)))
     found.append(("parameters", [f"{r.parameters.total:,}" if r else NOTHING for r in records]))
@@ -127,8 +127,16 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
     return [*found, ("time", [clock(view.seconds) for view in views])]
 
 
-def _with_differences(values: list[float | None], metric: Metric, kinds: Sequence[str]) -> list[str]:
-    """Each with its difference to the first; without one of other pieces or another signature."""
+def _how(score: Score | None, metric: Metric) -> object:
+    """What two values of a metric must have in common: its signature, and a text of the same size, which for runs of
+    other pieces is all that is known of it."""
+    if score is None:
+        return None
+    return score.measures.get(metric.name, score).signature, score.sentences, score.words, score.characters
+
+
+def _with_differences(values: list[float | None], metric: Metric, kinds: Sequence[object]) -> list[str]:
+    """Each with its difference to the first; without one of other pieces, another text or another signature."""
     first = values[0]
     texts = []
     for i, value in enumerate(values):

@@ -193,6 +193,10 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     scores = dict(diff_page.page(board, seen, names).data["scores"])
     assert ["(" in text for text in scores["dev PPL"]] == [False, True, False]
     assert ["(" in text for text in scores["dev BLEU"]] == [False, True, True]
+    rescore(made.root / "runs" / names[2] / "result.json", words=7)
+    scores = dict(diff_page.page(board, seen, names).data["scores"])
+    assert ["(" in text for text in scores["dev BLEU"]] == [False, True, False], "of another text"
+    rescore(made.root / "runs" / names[2] / "result.json", words=None)
     rescore(made.root / "runs" / names[1] / "result.json", signature="nrefs:1|tok:zh")
     scores = dict(diff_page.page(board, seen, names).data["scores"])
     assert ["(" in text for text in scores["dev BLEU"]] == [False, False, True]
