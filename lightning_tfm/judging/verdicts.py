@@ -264,6 +264,9 @@ class _Metric:
 
 # --- other people's numbers, with the words that this project has for that (report/wording/verdict.py) ---
 
+UNITS = 30
+"""times as large as one's own, published numbers may be in another unit"""
+
 
 def with_published(judgement: Judgement, path: Path, row: str) -> Judgement:
     """`path`: a line per row, base's too, with columns of the same names. A published number is a single run's, taken
@@ -282,7 +285,19 @@ def with_published(judgement: Judgement, path: Path, row: str) -> Judgement:
         for aim in judgement.aims
     }
     unknown = [f"{path}: '{name}' is none of the rows; left out" for name in published if name not in of_rows]
-    return replace(judgement, rows=rows, notes=[*judgement.notes, *unknown])
+    return replace(judgement, rows=rows, notes=[*judgement.notes, *unknown, *_other_units(judgement, path, published)])
+
+
+def _other_units(judgement: Judgement, path: Path, numbers: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """What looks like percent beside fractions; a logarithm's differences are the same in both."""
+    for wanted in judgement.aims:
+        there, here = numbers[judgement.base].get(wanted.name, math.nan), judgement.rows[wanted.name][0].mean
+        apart = abs(there) > UNITS * abs(here) > 0 or abs(here) > UNITS * abs(there) > 0
+        if apart and not wanted.log:
+            yield (
+                f"{path}: '{judgement.base}' has {wanted.name} {there:g}, and {here:.4g} here: in another unit? The "
+                "differences are compared as they are"
+            )
 
 
 def _beside(row: JudgedRow, numbers: Mapping[str, Mapping[str, float]], judgement: Judgement, aim: Aim) -> JudgedRow:
