@@ -385,7 +385,7 @@ def test_a_study_on_a_real_slurm_outlives_a_requeue_a_time_limit_and_a_cancellat
     out, text = tmp_path / "out", write_corpus(tmp_path / "text", longest=22)
     environment = cluster | {"PYTHONPATH": str(ROOT), "COLUMNS": "80", held.VARIABLE: str(tmp_path / "never")}
     options = [f"--{key}={value}" for key, value in (TINY | {"data.folder": str(text), "out": str(out)}).items()]
-    options += ["--workers=1", "--launcher=slurm", "--slurm.jobs=3", "--slurm.minutes=1", "--slurm.stop_seconds=20"]
+    options += ["--workers=1", "--launcher=slurm", "--slurm.jobs=3", "--slurm.minutes=1", "--slurm.stop_seconds=5"]
     command = [sys.executable, "-m", "lightning_tfm.cli.main", "sweep", str(tmp_path / "cluster.yaml"), *options]
     study = Cluster(out, environment)
     shown = tmp_path / "shown"
